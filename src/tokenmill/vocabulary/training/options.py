@@ -1,15 +1,15 @@
 """The options of `tokenmill tokenizer train`, described once.
 
-The flags of the command line and the keyword arguments of `tokenmill.train_tokenizer` are the
-fields below. Each description names what is recommended; the sources are these:
+The fields below define the flags of the command line and the keyword arguments of
+`tokenmill.train_tokenizer`. The descriptions recommend values from these sources:
 
-    split           Llama 3's pattern is cl100k's, and the fastest engine encodes it exactly
-    digits          groups-right: Singh & Strouse 2024 (arXiv 2402.14903), arithmetic improves;
-                    single: Llama 1 and 2, Qwen, StarCoder; keep: as the split has it
+    split           Llama 3's pattern equals cl100k's, and the fastest engine encodes it exactly
+    digits          groups-right: Singh & Strouse 2024 (arXiv 2402.14903), improves arithmetic;
+                    single: Llama 1 and 2, Qwen, StarCoder; keep: the rule of the split
     whitespace      24: GPT-NeoX (arXiv 2204.06745), there as added tokens
-    byte fallback   Llama 2: no text is ever unknown, at 256 ids
-    coverage        0.9995, SentencePiece's own default
-    reserve         Llama 3 keeps 248 of its special tokens for later use
+    byte fallback   Llama 2: no text is unknown, at the cost of 256 ids
+    coverage        0.9995, SentencePiece's default
+    reserve         Llama 3 reserves 248 special tokens for later use
     alpha           0.3: XLM-R (arXiv 1911.02116) and mT5 (arXiv 2010.11934)
     parity          Foroutan et al. 2025 (arXiv 2508.04796)
 """
@@ -31,7 +31,7 @@ Model = Literal[
 ]
 Role = Literal["bos", "eos", "pad", "unk", "mask"]
 ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad", "mask")
-"""In the order in which their tokens are numbered, as in SentencePiece models."""
+"""The roles in the order of their ids, as in SentencePiece models."""
 
 DEFAULT_VOCABULARY = 32_000
 DEFAULT_SPLITS: dict[Model, str] = {
@@ -43,7 +43,7 @@ DEFAULT_SPLITS: dict[Model, str] = {
     "sentencepiece-unigram": "sentencepiece",
 }
 OF_SENTENCEPIECE: tuple[Model, ...] = ("unigram", "sentencepiece-bpe", "sentencepiece-unigram")
-"""Models that SentencePiece trains, on words of its own normalizers."""
+"""Models trained by SentencePiece, on words split by its normalizers."""
 MAX_VOCABULARY = 1 << 24
 
 Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
@@ -58,13 +58,13 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Model, split and size."""
 
     model: Annotated[
-        Model, Meta(description="what is trained; bpe over bytes never meets an unknown text")
+        Model, Meta(description="kind of model; bpe over bytes can encode any text")
     ] = "bpe"
     split: Annotated[
         str | None,
         Meta(
-            description="how texts become words: gpt2, cl100k, o200k, llama3, qwen, ..., or a "
-            "tokenizer.json whose normalizer and pre-tokenizer are taken (default: llama3 for bpe)"
+            description="how texts are split into words: gpt2, cl100k, o200k, llama3, qwen, ..., "
+            "or like a tokenizer.json (default: llama3 for bpe)"
         ),
     ] = None
     vocabulary: Annotated[
@@ -76,13 +76,13 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     sizes: Annotated[
         tuple[Size, ...],
-        Meta(description="write these smaller vocabularies of the same run, too, e.g. 8000,16000"),
+        Meta(description="also write these smaller vocabularies, e.g. 8000,16000"),
     ] = ()
     digits: Annotated[
         Digits,
         Meta(
-            description="numbers: as the split does it, digit by digit, or in threes from the "
-            "right, which helps arithmetic"
+            description="how numbers are split: like the split does, digit by digit, or in threes "
+            "from the right, which helps arithmetic"
         ),
     ] = "keep"
     whitespace_runs: Annotated[
@@ -106,7 +106,7 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
         Portion | None,
         Meta(
             description="models over characters: share of the text whose characters are tokens; "
-            "0.9995 leaves out the rarest",
+            "0.9995 excludes the rarest",
         ),
     ] = None
     limit_alphabet: Annotated[
@@ -155,27 +155,27 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     alpha: Annotated[
         Portion | None,
-        Meta(description="sample groups by their share to this power; 0.3 as XLM-R and mT5"),
+        Meta(description="sample groups by their share to this power; 0.3 in XLM-R and mT5"),
     ] = None
     byte_premium: Annotated[
         list[str],
         Meta(
-            description="bytes that a group needs for what others say in one, so that --alpha and "
-            "--parity are of content: th=2.7; may be repeated"
+            description="bytes that a group needs for the content of one byte in others, so that "
+            "--alpha and --parity compare content, e.g. th=2.7; may be repeated"
         ),
     ] = []
     parity: Annotated[
         Literal["base", "window"] | None,
         Meta(
-            description="bpe: each merge is for the group that is compressed worst; window passes "
-            "over groups that had many turns"
+            description="bpe: choose each merge for the group compressed worst; window skips "
+            "groups that had many recent merges"
         ),
     ] = None
     parity_counts: Annotated[
         str | None,
         Meta(
-            description="counts of parallel texts in the same groups: the group with the most "
-            "tokens there is worst off (default: the one compressed least, by its bytes)"
+            description="counts of parallel texts in the same groups; the group with the most "
+            "tokens in them is compressed worst (default: the group with the most tokens per byte)"
         ),
     ] = None
 
@@ -204,13 +204,13 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Number of ids of the largest vocabulary."""
+        """The number of ids in the largest vocabulary."""
         given = self.vocabulary.vocabulary
         return given or max(self.vocabulary.sizes, default=DEFAULT_VOCABULARY)
 
     @property
     def smaller_sizes(self) -> tuple[int, ...]:
-        """Sizes of the vocabularies cut from the largest one, ascending."""
+        """The sizes of the smaller vocabularies, ascending."""
         return tuple(sorted(set(self.vocabulary.sizes) - {self.size}))
 
     @property
@@ -230,7 +230,7 @@ class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def counting_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split flat options into those of training and those of counting, nested by section."""
+    """Separate flat options into those of training and those of counting, nested by section."""
     training: dict[str, Any] = {}
     counting: dict[str, Any] = {}
     for name, value in values.items():
@@ -297,7 +297,7 @@ def _group_conflicts(options: TrainOptions) -> Iterator[str]:
     if groups.parity_counts and (groups.byte_premium or not groups.parity):
         yield "parity_counts: is for parity without byte_premium"
     if groups.parity and options.vocabulary.model != "bpe":
-        yield f"parity: is for bpe, not for {options.vocabulary.model}"
+        yield f"parity: works only with bpe, not with {options.vocabulary.model}"
     if groups.parity and (groups.weight or groups.alpha is not None):
         yield "parity: takes no weight and no alpha, because it treats all groups alike"
 

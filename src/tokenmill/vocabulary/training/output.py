@@ -3,11 +3,11 @@
 tokenizer.json            the tokenizer; tokenizer.model instead for SentencePiece
 tokenizer_config.json     roles of special tokens, for transformers
 special_tokens_map.json   the same for older readers
-tokenizer.tiktoken        ranks for tiktoken, where a model over bytes is equal to them
-chat_template.jinja       if one was given
-8000/                     the same files of a smaller vocabulary
+tokenizer.tiktoken        ranks for tiktoken, if the model is equivalent to a rank file
+chat_template.jinja       the chat template, if given
+8000/                     the same files for a smaller vocabulary
 train.json                provenance; written last
-work/                     while it is made: lock, counts, files that are not yet in place
+work/                     during training: lock, counts, unfinished files
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFI
 
 MAX_TEMPLATE_BYTES = 1 << 20
 LOCK_NAME = "training.lock"
-"""Unfinished datasets and counts have a folder `work`, too, with a lock of another name: a training
-must not take them for its own."""
+"""Unfinished datasets and counts also have a folder `work`, but a lock with another name, so a
+training cannot mistake them for its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _check_folder(output: Output, *, overwrite: bool) -> None:
         try:
             read_training(folder)
         except VerificationError as error:
-            why = f"its {TRAINING_NAME} is damaged or belongs to something else"
+            why = f"its {TRAINING_NAME} is damaged, or another program wrote it"
             hint = "choose another folder; --overwrite replaces trained tokenizers only"
             what = "the output folder cannot be replaced"
             raise OutputConflictError(what, where=str(folder), why=why, hint=hint) from error
@@ -149,8 +149,8 @@ def _check_folder(output: Output, *, overwrite: bool) -> None:
         raise OutputConflictError(
             "the output folder is not empty and holds no trained tokenizer",
             where=str(folder),
-            why=f"it holds {names[0]!r}",
-            hint="choose another folder; --overwrite replaces trained tokenizers only",
+            why=f"it contains {names[0]!r}",
+            hint="choose another folder; --overwrite replaces only trained tokenizers",
         )
 
 
@@ -163,7 +163,7 @@ def _is_begun(output: Output, names: list[str]) -> bool:
 
 
 def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> dict[str, bytes]:
-    """The configuration files next to a tokenizer, with the roles of its special tokens."""
+    """Return the configuration files of a tokenizer, with the roles of its special tokens."""
     keys = BERT_CONFIG_KEYS if model == "wordpiece" else CONFIG_KEYS
     tokens = {keys[role]: content for role, content in sorted(roles.items())}
     config: dict[str, object] = {**tokens, "clean_up_tokenization_spaces": False}
@@ -176,7 +176,7 @@ def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> di
 
 
 def read_template(path: str | None) -> bytes:
-    """The bytes of a chat template; none without a path.
+    """Read a chat template; return b"" without a path.
 
     Raises:
         UserError: it cannot be read.
@@ -185,5 +185,5 @@ def read_template(path: str | None) -> bytes:
 
 
 def spelled(value: object) -> bytes:
-    """JSON as the libraries write it: two spaces, ends with a line."""
+    """Encode JSON like the libraries do: two spaces of indentation, and a newline at the end."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

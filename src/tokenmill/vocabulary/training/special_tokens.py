@@ -1,4 +1,4 @@
-"""Special tokens of a tokenizer that is made: which there are, what they are for, their ids."""
+"""The special tokens of a trained tokenizer: their contents, roles and ids."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ USUAL_ROLES: dict[Model, dict[Role, str]] = {
     "sentencepiece-bpe": {"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
     "sentencepiece-unigram": {"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
 }
-"""The roles that a model has unless the user says otherwise: as GPT-2, BERT, T5 and SentencePiece
-have them."""
+"""The default roles of each model, as in GPT-2, BERT, T5 and SentencePiece."""
 CHARACTER_ROLES: dict[Role, str] = {"unk": "<unk>", "eos": "</s>"}
-"""Of BPE over characters."""
+"""The default roles of BPE over characters."""
 CONFIG_KEYS: dict[Role, str] = {role: f"{role}_token" for role in ROLES}
 BERT_CONFIG_KEYS: dict[Role, str] = {**CONFIG_KEYS, "bos": "cls_token", "eos": "sep_token"}
 
@@ -72,14 +71,14 @@ class SpecialTokens:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Ids of the special tokens and of all others."""
+    """The ids of the special tokens and of all others."""
 
     special_ids: dict[str, int]
     other_ids: list[int]
 
 
 def usual_roles(model: Model, byte_level: bool) -> Mapping[Role, str]:
-    """The roles of a model over bytes or over characters."""
+    """Return the default roles of a model over bytes or over characters."""
     return CHARACTER_ROLES if model == "bpe" and not byte_level else USUAL_ROLES[model]
 
 

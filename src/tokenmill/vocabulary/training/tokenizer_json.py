@@ -1,11 +1,11 @@
-"""tokenizer.json of a trained model: its steps, in the spelling of the `tokenizers` library.
+"""Write the tokenizer.json of a trained model, in the spelling of the `tokenizers` library.
 
-    split       normalizer and pre-tokenizer, as the words were counted
-    decoder     what undoes them: bytes, ▁, continuation marks
-    template    BOS before every text if there is one; [CLS] and [SEP] around it for WordPiece
-    specials    in the vocabulary and among the added tokens, so that no library renumbers them
+    split       the normalizer and pre-tokenizer that the words were counted with
+    decoder     reverses them: bytes, ▁, continuation marks
+    template    BOS before every text, if there is one; for WordPiece, [CLS] and [SEP] around it
+    specials    in the vocabulary and the added tokens, so that no library renumbers them
 
-Models over bytes spell each byte by a printable character (GPT-2); models over characters with
+Models over bytes spell each byte as a printable character (GPT-2); models over characters with
 fallback spell bytes <0x00> to <0xFF> (SentencePiece).
 """
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 CONTINUATION = "##"
 LONGEST_WORD_CHARACTERS = 100
-"""WordPiece makes longer words unknown, as BERT does."""
+"""Longer words are unknown to WordPiece, as in BERT."""
 _BYTE_LEVEL: Json = {
     "type": "ByteLevel",
     "add_prefix_space": False,
@@ -47,7 +47,7 @@ def compose(
     special_ids: Mapping[str, int],
     roles: Mapping[Role, str],
 ) -> Json:
-    """The content of a tokenizer.json; `model` holds the special tokens already."""
+    """Return the content of a tokenizer.json; `model` already contains the special tokens."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -75,7 +75,7 @@ def compose(
 def bpe_model(
     vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], unk: str | None, fallback: bool
 ) -> Json:
-    """A BPE model; `fallback` spells characters that are no token by <0x00> to <0xFF>."""
+    """Return a BPE model; with `fallback`, unknown characters become <0x00> to <0xFF>."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -91,7 +91,7 @@ def bpe_model(
 
 
 def wordpiece_model(vocab: Mapping[str, int], unk: str) -> Json:
-    """A WordPiece model whose tokens inside words begin with ##."""
+    """Return a WordPiece model, with ## before tokens inside words."""
     return {
         "type": "WordPiece",
         "unk_token": unk,
@@ -102,14 +102,14 @@ def wordpiece_model(vocab: Mapping[str, int], unk: str) -> Json:
 
 
 def wordlevel_model(vocab: Mapping[str, int], unk: str) -> Json:
-    """A WordLevel model: a word is a token, or unknown."""
+    """Return a WordLevel model: a word is either a token or unknown."""
     return {"type": "WordLevel", "vocab": dict(vocab), "unk_token": unk}
 
 
 def numbered(
     special_ids: Mapping[str, int], tokens: Sequence[str], other_ids: Sequence[int]
 ) -> dict[str, int]:
-    """All tokens with their ids, in the order of the ids.
+    """Return all tokens with their ids, in the order of the ids.
 
     Raises:
         UserError: a special token is spelled like another token.
@@ -122,7 +122,7 @@ def numbered(
 
 
 def marks_spaces(split: Split) -> bool:
-    """Whether a split makes spaces into ▁, as SentencePiece does."""
+    """Whether a split turns spaces into ▁, like SentencePiece."""
     return any(
         step["type"] == "Metaspace" or step.get("content") == "▁"
         for step in (*steps(split.normalizer, "normalizers"), *pre_tokenizers(split))
@@ -130,12 +130,12 @@ def marks_spaces(split: Split) -> bool:
 
 
 def pre_tokenizers(split: Split) -> list[Json]:
-    """The steps of a split's pre-tokenizer."""
+    """Return the steps of a split's pre-tokenizer."""
     return steps(split.pre_tokenizer, "pretokenizers")
 
 
 def steps(component: Json | None, members: str) -> list[Json]:
-    """The steps of a component that may be a sequence, also of sequences."""
+    """Return the steps of a component as a flat list."""
     if component is None:
         return []
     if component["type"] != "Sequence":
@@ -159,7 +159,7 @@ def _decoder(split: Split, model: Json) -> Json | None:
 def post_processor(
     split: Split, model: Json, special_ids: Mapping[str, int], roles: Mapping[Role, str]
 ) -> Json | None:
-    """What is put around a text; None where nothing is."""
+    """Return the post-processor that adds special tokens around a text; None if there are none."""
     processors: list[Json] = [{**_BYTE_LEVEL, "trim_offsets": False}] if split.byte_level else []
     around = model["type"] == "WordPiece" and {"bos", "eos"} <= roles.keys()
     if around:
@@ -172,7 +172,7 @@ def post_processor(
 
 
 def _template(special_ids: Mapping[str, int], before: list[str], after: list[str]) -> Json:
-    """What is put around a text, and around the second of two."""
+    """Return the special tokens around a text, and around the second text of a pair."""
 
     def special(content: str, type_id: int) -> Json:
         return {"SpecialToken": {"id": content, "type_id": type_id}}
@@ -182,7 +182,7 @@ def _template(special_ids: Mapping[str, int], before: list[str], after: list[str
         {"Sequence": {"id": "A", "type_id": 0}},
         *(special(content, 0) for content in after),
     ]
-    # BERT puts [SEP] alone between two texts; GPT-likes begin each with BOS.
+    # BERT puts a single [SEP] between two texts; models like GPT begin each text with BOS.
     second = [] if after else before
     pair = [
         *single,
