@@ -38,7 +38,7 @@ LLAMA_2 = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "Llama 2": LLAMA_2,
-    "a symbol of the user's": LLAMA_2 | {"user_defined_symbols": ["xa", "<s1>"]},
+    "a user-defined symbol": LLAMA_2 | {"user_defined_symbols": ["xa", "<s1>"]},
     "no space before the text": LLAMA_2 | {"add_dummy_prefix": False},
     "<unk>, spaces as they are": LLAMA_2 | {"byte_fallback": False, "character_coverage": 0.98},
 }

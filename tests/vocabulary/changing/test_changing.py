@@ -192,7 +192,7 @@ def test_a_configuration_that_disagrees_is_refused(
 ) -> None:
     config = {"added_tokens_decoder": {"260": {"content": "<|more|>"}}}
     (base / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"gives id 260 to '<\|more\|>', and tokenizer.json"):
+    with pytest.raises(UserError, match=r"gives '<\|more\|>' the id 260, but tokenizer.json"):
         tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
 
 

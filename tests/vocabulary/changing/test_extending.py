@@ -128,7 +128,7 @@ def test_nothing_is_learnt_from_the_string_of_an_added_token() -> None:
 
 def test_an_added_token_that_would_be_taken_for_a_word_is_refused() -> None:
     model = {"ignore_merges": True}
-    with pytest.raises(UserError, match="one is a word"):
+    with pytest.raises(UserError, match="one is also a word"):
         opened(byte_level_json(added_tokens=[added_token("pad", 259, special=True)], model=model))
     opened(byte_level_json(added_tokens=[added_token("<|pad|>", 259, special=True)], model=model))
 
