@@ -10,7 +10,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from tokenmill.compiled import MOST_STEPS, compiled, for_steps, inner, telling_of_compilation
+from tokenmill.compiled import compiled, inner, telling_of_compilation
 
 
 def doubled(values: np.ndarray) -> np.ndarray:
@@ -28,35 +28,9 @@ def test_an_inner_function_is_for_compiled_ones_and_refuses_python() -> None:
         twice(np.array([1, 2]))
 
 
-def total(values: np.ndarray) -> int:
-    result = values[0]
-    for i in range(1, len(values)):
-        result += values[i]
-    return result
-
-
-def test_what_takes_few_steps_is_run_by_python() -> None:
-    function = compiled(total)
-    values = np.array([1, 2], np.int32)
-    assert for_steps(function, 2)(values) == 3
-    assert function.signatures == []
-    assert for_steps(function, MOST_STEPS + 1)(values) == 3
-    assert len(function.signatures) == 1
-
-
-def test_steps_of_many_calls_count_together() -> None:
-    function = compiled(total)
-    for_steps(function, MOST_STEPS)
-    assert for_steps(function, 1) is function
-
-
-def test_a_sum_that_python_would_cut_to_32_bits_is_computed_by_compiled_code() -> None:
-    assert for_steps(compiled(total), 2)(np.array([2**31 - 1, 1], np.int32)) == 2**31
-
-
 def test_compilation_is_told_of_once() -> None:
     told: list[str] = []
-    function = numba.njit(total)
+    function = numba.njit(doubled)
     with telling_of_compilation(lambda: told.append("compiling")):
         function(np.array([1, 2]))
         function(np.array([1.0, 2.0]))

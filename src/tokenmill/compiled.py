@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from types import FunctionType
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
 
 import numba
@@ -18,7 +16,6 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils, event
-from numba.core.dispatcher import Dispatcher
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
@@ -173,51 +170,6 @@ def mapped_array(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArr
     owner of the table keeps the files mapped, and bounds are checked before values are read.
     """
     return carray(_as_pointer(address), length, like.dtype)  # type: ignore[call-arg]
-
-
-MOST_STEPS = 1 << 15
-"""Passes of a loop that Python makes in less time than it takes to compile the loop."""
-_steps_taken: dict[Any, int] = {}
-
-
-def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
-    """A compiled function or, as long as it has little to do, the same lines run by Python.
-
-    `steps` is about how often its inner loop will run; all calls of a process count together, so
-    that many small ones are compiled, too. Both ways compute the same numbers. A sum that is too
-    large for an array's dtype is 64 bits wide in compiled code, which computes it in that case:
-    hence a function that changes its arguments must not exceed their dtypes.
-    """
-    _steps_taken[function] = _steps_taken.get(function, 0) + steps
-    if _steps_taken[function] > MOST_STEPS:
-        return function
-
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            with np.errstate(over="raise"):
-                return cast("R", _in_python(function)(*args, **kwargs))
-        except FloatingPointError:
-            return function(*args, **kwargs)
-
-    return run
-
-
-@cache
-def _in_python(function: Any) -> Any:
-    """A compiled function's Python function, which calls those of the functions that it names."""
-    python = function.py_func
-    names = dict(python.__globals__)
-    for name in python.__code__.co_names:
-        if isinstance(names.get(name), Dispatcher):
-            names[name] = _in_python(names[name])
-        elif names.get(name) is _trailing_zeros:
-            names[name] = _trailing_zeros_in_python
-    return FunctionType(python.__code__, names, python.__name__, python.__defaults__)
-
-
-def _trailing_zeros_in_python(bits: np.uint64) -> int:
-    number = int(bits)
-    return (number & -number).bit_length() - 1 if number else 64
 
 
 class _FirstCompilation(event.Listener):

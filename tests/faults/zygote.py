@@ -39,7 +39,7 @@ def warm_up() -> None:
     """Load what commands load, without starting a thread: a fork would lose it."""
     for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
         importlib.import_module(name)
-    from tokenmill.compiled import MOST_STEPS
+    from tokenmill.interpreted import MOST_STEPS
     from tokenmill.pack.options import PackOptions
     from tokenmill.planning.comparison import warm_up
 

@@ -23,6 +23,7 @@ from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from conftest import write_jsonl
+from tokenmill import interpreted
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
@@ -406,6 +407,38 @@ def test_every_row_is_that_of_the_model(
         model_row(texts, plan.segments(number), options, labels, row_length, spans)
         for number in range(len(plan))
     ]
+
+
+def arrays_read(reader: RowReader, by: str) -> list[tuple[str, list[Any]]]:
+    """Every row that Python or compiled code assembles, and its segments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreted, "_steps_taken", {})
+        patch.setattr(interpreted, "_compiling", {})
+        if by == "Python":
+            patch.setattr(interpreted, "MOST_STEPS", 10**9)
+            patch.setattr(interpreted, "STEPS_MEANWHILE", 10**9)
+            patch.setattr(interpreted, "_compile_in_background", lambda *_: None)
+        else:
+            patch.setattr(interpreted, "MOST_STEPS", 0)
+            patch.setattr(interpreted, "STEPS_MEANWHILE", 0)
+        rows, layout = reader.read_layout(np.arange(len(reader.plan)), 40)
+        segments = rows.segmentation
+        arrays = (rows.ids, rows.labels, rows.flags, *layout, segments.edges, segments.positions)
+    return [(array.dtype.str, array.tolist()) for array in arrays]
+
+
+@pytest.mark.parametrize("labels", CONVENTIONS)
+@pytest.mark.parametrize(
+    "policy", ["windows, bos and eos at cuts", "padded segments", "concat and chunk"]
+)
+def test_python_assembles_the_rows_of_compiled_code(
+    policy: str, labels: Labels, several_shards: Dataset, folders: Iterable[Path]
+) -> None:
+    plan = planned(folders, several_shards, sequence_length=40, **POLICIES[policy])
+    by_python, by_code = (
+        arrays_read(RowReader(several_shards, plan, labels), by) for by in ("Python", "compiled")
+    )
+    assert by_python == by_code
 
 
 def test_rows_mix_shards_where_all_are_packed_together(

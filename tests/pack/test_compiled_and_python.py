@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill import compiled
+from tokenmill import interpreted
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import Window, pack_window
@@ -22,8 +22,8 @@ def packed(lengths: list[int], options: PackOptions, most_steps: int) -> tuple[A
     window = Window(np.array(lengths, np.int32), np.arange(len(lengths), dtype=np.int32))
     ledger = Ledger(options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "MOST_STEPS", most_steps)
-        patch.setattr(compiled, "_steps_taken", {})
+        patch.setattr(interpreted, "MOST_STEPS", most_steps)
+        patch.setattr(interpreted, "_steps_taken", {})
         sequences = pack_window(window, options)
         ledger.add(sequences)
         figures = ledger.figures()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tokenmill
-from tokenmill import compiled
+from tokenmill import interpreted
 from tokenmill.load.batches import Batches
 from tokenmill.store.digests import file_digest
 from tokenmill.store.plan import ARRAYS, Plan, open_plan
@@ -66,14 +66,14 @@ def plan_of(
     """A plan by its name: the stored one, or one that today's code makes with the same options."""
     dataset = tokenmill.open(V1 / "dataset")
     folder = tmp_path_factory.mktemp("plans")
-    most_steps = 0 if request.param == "made by compiled code" else compiled.MOST_STEPS
+    most_steps = 0 if request.param == "made by compiled code" else interpreted.MOST_STEPS
 
     def make(name: str) -> Plan:
         if request.param == "as it was written":
             return open_plan(dataset, name)
         options = {"sequence_length": 64, "subset": "train", **PLANS[name]}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "MOST_STEPS", most_steps)
+            patch.setattr(interpreted, "MOST_STEPS", most_steps)
             return tokenmill.make_plan(dataset, folder=folder / name, **options).plan
 
     return make

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences

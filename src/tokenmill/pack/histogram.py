@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps, inlined
+from tokenmill.compiled import compiled, inlined
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.rooms import Bitmap, clear, next_room, put
 from tokenmill.pack.sorting import longest_first

@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
 from tokenmill.errors import UserError, VerificationError
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.records import Int32Array, Segments, Sequences

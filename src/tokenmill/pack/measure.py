@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.long_documents import kept_range, set_at_cuts
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.window import PackedWindow, sums

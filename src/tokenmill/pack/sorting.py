@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.records import Int32Array
 
 

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
 from tokenmill.errors import VerificationError
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 

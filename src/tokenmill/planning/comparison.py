@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from tokenmill.compiled import MOST_STEPS
+from tokenmill.interpreted import MOST_STEPS
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions

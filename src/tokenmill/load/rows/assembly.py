@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.compiled import compiled, eight_bytes_at, inner, mapped_array
+from tokenmill.interpreted import for_steps_until_compiled
 from tokenmill.records import Int64Array
 from tokenmill.store.digests import BLOCK_BYTES
 
@@ -256,7 +257,8 @@ def find_segments(
     flags: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Edges of the segments of rows one after another, and which segments are padding."""
-    return _find_segments(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
+    find = for_steps_until_compiled(_find_segments, len(flags))
+    return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
 
 
 @compiled
@@ -265,7 +267,7 @@ def _find_segments(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     count = 0
     for j in range(len(flags)):
-        count += (flags[j] & RESTART) >> 1
+        count += np.int64(flags[j] & RESTART) >> 1
     edges = np.empty(count + 1, np.int32)
     is_padding = np.empty(count, np.bool_)
     place = 0

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from tokenmill.compiled import for_steps
 from tokenmill.errors import UserError, VerificationError
+from tokenmill.interpreted import for_steps, for_steps_until_compiled
 from tokenmill.load.rows.assembly import (
     BOS,
     EOS,
@@ -194,7 +194,7 @@ class RowReader:
         ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
         labels = np.empty(shape, self.dtype) if self._own_labels else ids
         segments, found = self._found(sequences, row_length)
-        problem, placed = assemble(
+        problem, placed = for_steps_until_compiled(assemble, ids.size)(
             (ids, labels, flags), segments, found, self._maps.table, self._like, self.rules
         )
         if problem:
@@ -235,7 +235,7 @@ class RowReader:
         except VerificationError:
             return np.empty(0, np.int64)
         blocks = (maps.first_blocks, self._none_checked if is_limited else maps.checked)
-        problem, _, found = locate(segments, maps.first_documents, maps.table, self._like, blocks)
+        problem, _, found = self._located(segments, blocks)
         return np.empty(0, np.int64) if problem else found
 
     @cached_property
@@ -260,8 +260,7 @@ class RowReader:
         """The segments of sequences, and where they lie in shards that are mapped."""
         maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
-        blocks = (maps.first_blocks, maps.checked)
-        problem, found, new = locate(segments, maps.first_documents, maps.table, self._like, blocks)
+        problem, found, new = self._located(segments, (maps.first_blocks, maps.checked))
         if len(new):
             maps.check(new, self._all_blocks(segments))
         if problem:
@@ -273,8 +272,14 @@ class RowReader:
         maps = self._maps
         if maps.cache is None or not maps.cache.is_limited:
             return None
-        blocks = (maps.first_blocks, self._none_checked)
-        return locate(segments, maps.first_documents, maps.table, self._like, blocks)[2]
+        return self._located(segments, (maps.first_blocks, self._none_checked))[2]
+
+    def _located(
+        self, segments: Int64Array, blocks: tuple[Int64Array, npt.NDArray[np.uint8]]
+    ) -> tuple[int, Int64Array, Int64Array]:
+        maps = self._maps
+        find = for_steps_until_compiled(locate, 4 * segments.shape[1])
+        return find(segments, maps.first_documents, maps.table, self._like, blocks)
 
     @cached_property
     def rules(self) -> Rules:

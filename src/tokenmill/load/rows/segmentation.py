@@ -16,8 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
 from tokenmill.errors import UserError
+from tokenmill.interpreted import for_steps, for_steps_until_compiled
 from tokenmill.records import Int32Array, Int64Array
 
 PADDING = -1
@@ -96,7 +97,8 @@ class Segmentation:
 
     def count_positions(self, positions: npt.NDArray[np.integer], firsts: Int64Array) -> None:
         """Fill `positions`, shape (num_rows, row_length): from `firsts[i]` on in segment i."""
-        _count(positions.reshape(-1), self.edges, firsts)
+        count = for_steps_until_compiled(_count, positions.size)
+        count(positions.reshape(-1), self.edges, firsts)
 
     def part(self, first: int, stop: int) -> Segmentation:
         """The rows [first, stop)."""

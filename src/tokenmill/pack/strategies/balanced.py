@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.evening import (
     Filling,
     longest_pieces,

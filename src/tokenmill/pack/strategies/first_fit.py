@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.sorting import longest_first
 from tokenmill.pack.strategy import Pieces, Strategy, deal

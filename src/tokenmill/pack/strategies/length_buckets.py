@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.records import Int32Array, Segments, Sequences

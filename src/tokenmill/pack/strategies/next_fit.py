@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Sequences

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, for_steps
+from tokenmill.compiled import compiled
+from tokenmill.interpreted import for_steps
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
