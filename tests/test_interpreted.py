@@ -93,7 +93,7 @@ from tokenmill.compiled import compiled
 from tokenmill.interpreted import for_steps_until_compiled
 
 def total(values):
-    return np.sort(values).sum() + np.linalg.norm(values.astype(np.float64))
+    return np.sort(values)[0]
 
 def product(values):
     return values[0] * values[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable
@@ -66,11 +67,13 @@ def for_steps_until_compiled(function: Callable[P, R], steps: int) -> Callable[P
 def _compile_in_background(function: Any, args: tuple[Any, ...]) -> None:
     """Start a thread that compiles a function for the types of `args`, or reads it from disk."""
     _wait_before_fork_and_exit()
+    # Not in the thread: only `compile` holds the lock that a fork waits for.
+    signature = tuple(map(numba.typeof, args))
 
     def compile_function() -> None:
         # A call of the function reports what may be wrong.
         with suppress(Exception):
-            function.compile(tuple(map(numba.typeof, args)))
+            function.compile(signature)
 
     _compiling[function] = threading.Thread(target=compile_function, daemon=True)
     _compiling[function].start()
@@ -83,6 +86,9 @@ def _wait_before_fork_and_exit() -> None:
     The child of a fork would wait forever for the lock that the thread holds; a process that exits
     would take LLVM away from its thread.
     """
+    # numba imports this module late. It has handlers of its own, which must not be registered while
+    # a fork waits in ours.
+    importlib.import_module("concurrent.futures.thread")
     lock = global_compiler_lock
     os.register_at_fork(
         before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
@@ -127,7 +133,7 @@ def _eight_bytes_in_python(address: int) -> np.uint64:
 
 
 def _mapped_array_in_python(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    buffer = (ctypes.c_char * (int(length) * like.itemsize)).from_address(int(address))
+    buffer: Any = (ctypes.c_char * (int(length) * like.itemsize)).from_address(int(address))
     return np.frombuffer(buffer, like.dtype)
 
 

@@ -6,6 +6,7 @@ document (and every token set at a cut), `_` is padding, `-` is a place without 
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -423,7 +424,14 @@ def arrays_read(reader: RowReader, by: str) -> list[tuple[str, list[Any]]]:
             patch.setattr(interpreted, "STEPS_MEANWHILE", 0)
         rows, layout = reader.read_layout(np.arange(len(reader.plan)), 40)
         segments = rows.segmentation
-        arrays = (rows.ids, rows.labels, rows.flags, *layout, segments.edges, segments.positions)
+        arrays = (
+            rows.ids,
+            rows.labels,
+            rows.flags,
+            *dataclasses.astuple(layout),
+            segments.edges,
+            segments.positions,
+        )
     return [(array.dtype.str, array.tolist()) for array in arrays]
 
 

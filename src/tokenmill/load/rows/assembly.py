@@ -267,7 +267,7 @@ def _find_segments(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     count = 0
     for j in range(len(flags)):
-        count += np.int64(flags[j] & RESTART) >> 1
+        count += int(flags[j] & RESTART) >> 1
     edges = np.empty(count + 1, np.int32)
     is_padding = np.empty(count, np.bool_)
     place = 0
