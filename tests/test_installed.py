@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.installed import installed_version
+from tokenmill.installed import install_command, installed_version
 
 
 def _install(site: Path, folder: str, metadata: str) -> None:
@@ -49,3 +49,29 @@ def test_an_old_egg_is_left_to_importlib(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_that_is_not_installed_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError, match="never-installed"):
         installed_version("never-installed")
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'tokenmill[hf]'"),
+        ("no JSON", "pip install 'tokenmill[hf]'"),
+        (
+            '{"url": "https://host/tokenmill.git", "vcs_info": {"vcs": "git"}}',
+            "pip install 'tokenmill[hf]'",
+        ),
+        ('{"url": "file:///home/a%20b/mill", "dir_info": {}}', "pip install '/home/a b/mill[hf]'"),
+        (
+            '{"url": "file:///mill", "dir_info": {"editable": true}}',
+            "pip install -e '/mill[hf]'",
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_tokenmill_came_from(
+    origin: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(tmp_path, "tokenmill-1.dist-info", "Name: tokenmill\nVersion: 1\n")
+    if origin is not None:
+        (tmp_path / "tokenmill-1.dist-info" / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert install_command("hf") == command

@@ -1,4 +1,4 @@
-"""Versions of installed packages, without `importlib.metadata`, whose imports take 60 ms."""
+"""What is installed, without `importlib.metadata`, which takes 60 ms to import."""
 
 from __future__ import annotations
 
@@ -47,6 +47,25 @@ def _metadata_folders(path: tuple[str, ...]) -> dict[str, Path]:
                 distribution = name.rpartition(".")[0].partition("-")[0]
                 found.setdefault(_normalized(distribution), Path(entry, name))
     return found
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of tokenmill.
+
+    If tokenmill was installed from a local checkout, the command names its folder.
+    """
+    import json
+    import shlex
+    from urllib.parse import unquote, urlparse
+
+    info = _metadata_folders(tuple(entry or "." for entry in sys.path)).get("tokenmill", Path())
+    try:
+        origin = json.loads((info / "direct_url.json").read_bytes())
+        folder = unquote(urlparse(origin["url"]).path)
+        is_editable = origin["dir_info"].get("editable", False)
+    except (OSError, ValueError, LookupError):
+        return f"pip install 'tokenmill[{extra}]'"
+    return f"pip install {'-e ' * is_editable}{shlex.quote(f'{folder}[{extra}]')}"
 
 
 def _are_folders(path: tuple[str, ...]) -> bool:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from tokenmill.cli import main
 from tokenmill.cli.options import recipe_from
 from tokenmill.cli.parser import Parser
+from tokenmill.installed import install_command
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.exports import ExportSection
 
@@ -208,4 +209,4 @@ def test_without_datasets_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert rows(config, texts, tmp_path / "out") == 2
-    assert "pip install 'tokenmill[hf]'" in capsys.readouterr().err
+    assert install_command("hf") in capsys.readouterr().err

@@ -18,6 +18,7 @@ from tokenmill.cloud.admission import admission_environment
 from tokenmill.cloud.client import open_client
 from tokenmill.cloud.options import set_options
 from tokenmill.errors import StorageError, UserError
+from tokenmill.installed import install_command
 
 SECRET = ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]
 
@@ -157,7 +158,7 @@ def test_the_library_may_be_missing(bucket: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(UserError, match="cannot use object stores") as error:
         open_client(f"s3://{bucket.name}").get("a")
-    assert "pip install 'tokenmill[cloud]'" in error.value.hint
+    assert error.value.hint == install_command("cloud")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, UserError
+from tokenmill.installed import install_command
 
-NOT_INSTALLED = "it is not installed: pip install 'tokenmill[fast]'"
+NOT_INSTALLED = f"it is not installed: {install_command('fast')}"
 BYTE_LEVEL_FILE = as_file(byte_level_json())
 LLAMA_FILE = as_file(sentencepiece_json())
 NFC_FILE = as_file(byte_level_json(normalizer={"type": "NFC"}))

@@ -17,6 +17,7 @@ from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 
 JSON = json.dumps(byte_level_json()).encode()
 RANKS = b"YQ== 0\nYg== 1\nYWI= 2\n"
@@ -336,7 +337,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     error = refusal("gpt2")
     assert error.why == f"{NOTHING_HERE}huggingface_hub is not installed"
-    assert error.hint == "pip install 'tokenmill[hf]'"
+    assert error.hint == install_command("hf")
 
 
 def test_a_model_without_tokenizer_json_is_a_folder(

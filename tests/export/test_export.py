@@ -31,6 +31,7 @@ from tokenmill.errors import (
 )
 from tokenmill.export import rows as export_rows
 from tokenmill.export.rows import export
+from tokenmill.installed import install_command
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
@@ -531,7 +532,7 @@ def test_without_torch_there_are_no_pt_files(
     with pytest.raises(UserError) as caught:
         export(dataset, plan, tmp_path / "rows", ExportOptions(format="pt"))
     assert caught.value.what == ".pt files need PyTorch"
-    assert caught.value.hint == "pip install 'tokenmill[torch]'"
+    assert caught.value.hint == install_command("torch")
     assert_nothing_but(tmp_path)
 
 

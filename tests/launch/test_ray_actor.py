@@ -12,6 +12,7 @@ import tokenmill
 from conftest import TEXTS, write_jsonl
 from tokenmill.cli import main
 from tokenmill.errors import OutputConflictError, TokenmillError, UserError
+from tokenmill.installed import install_command
 from tokenmill.launch import ray_actor
 from tokenmill.launch.ray_actor import AgentActor, Condition, Greeting, Leaving, Order
 from tokenmill.run.commit.identity import versions
@@ -94,7 +95,7 @@ def test_a_machine_without_ray_says_how_to_install_it(
 ) -> None:
     monkeypatch.setattr("tokenmill.launch.ray.version", _no_version)
     assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", "--on", "ray"]) == 2
-    assert "pip install 'tokenmill[ray]'" in capsys.readouterr().err
+    assert install_command("ray") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("found", ["2.51.1", "1.13.0"])

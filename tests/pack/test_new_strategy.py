@@ -11,6 +11,7 @@ import pytest
 
 from packing_kit import lengths_of, pack_documents
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy, deal, objections, options_of_plan
 from tokenmill.pack.window import row_format
@@ -58,7 +59,7 @@ def test_a_strategy_without_the_package_that_it_needs_is_refused(
     add_strategy(Strategy(pack, needs="no_such_solver", extra="solver"))
     options = PackOptions(sequence_length=8, packing="alone")  # type: ignore[arg-type]
     assert list(objections(options)) == [
-        "pack.packing: alone needs no_such_solver: pip install 'tokenmill[solver]'"
+        f"pack.packing: alone needs no_such_solver: {install_command('solver')}"
     ]
 
 
@@ -69,7 +70,7 @@ def test_optimal_without_its_solver_is_refused_with_the_extra_that_brings_it(
     with pytest.raises(UserError, match="the plan has 1 problem") as caught:
         make_pack_options({"sequence_length": 8, "packing": "optimal"})
     assert caught.value.why == (
-        "pack.packing: optimal needs highspy: pip install 'tokenmill[optimal]'"
+        f"pack.packing: optimal needs highspy: {install_command('optimal')}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
@@ -142,5 +143,5 @@ def _needs_torch() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        hint = "pip install 'tokenmill[torch]'; Dataset.batches gives NumPy arrays without it"
+        hint = f"{install_command('torch')}; Dataset.batches gives NumPy arrays without it"
         raise UserError("tensors need PyTorch", why=str(error), hint=hint) from error

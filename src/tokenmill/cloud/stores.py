@@ -17,6 +17,7 @@ from typing import Any
 from tokenmill.cloud.names import WEB, ObjectName
 from tokenmill.cloud.options import endpoint_of, is_anonymous
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 
 RETRY_SECONDS = 120
 """Time during which a failing request is retried, for example while a server is replaced."""
@@ -24,7 +25,6 @@ MAX_RETRIES = 12
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 """Time without a byte after which a read fails."""
-INSTALL = "install it with: pip install 'tokenmill[cloud]'"
 
 _AZURE = {
     "account_name": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
@@ -51,7 +51,7 @@ def open_store(name: ObjectName) -> Any:
     except ImportError as error:
         why = "object stores need the package obstore, which is not installed"
         raise UserError(
-            "cannot use object stores", where=str(name), why=why, hint=INSTALL
+            "cannot use object stores", where=str(name), why=why, hint=install_command("cloud")
         ) from error
     endpoint = "" if name.scheme in WEB else endpoint_of(name.scheme)
     given: dict[str, Any] = {

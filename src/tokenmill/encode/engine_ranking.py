@@ -43,7 +43,7 @@ from tokenmill.encode.exactness import (
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import EngineError, TokenmillError, UserError
-from tokenmill.installed import installed_version
+from tokenmill.installed import install_command, installed_version
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"
@@ -154,7 +154,7 @@ def _objection(name: str, file: TokenizerFile, tokenizer: Json | None, control_t
 def _missing(name: str) -> str:
     """Return why the installation of a fast engine cannot be used; "" if it can."""
     if importlib.util.find_spec(name) is None:
-        return "it is not installed: pip install 'tokenmill[fast]'"
+        return f"it is not installed: {install_command('fast')}"
     version = installed_version(name)
     oldest, newest = MEASURED_VERSIONS[name]
     if _release(oldest) <= _release(version) <= _release(newest):

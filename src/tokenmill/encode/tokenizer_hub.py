@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -49,7 +50,7 @@ def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         why = "huggingface_hub is not installed"
-        raise _not_found(spec, why, "pip install 'tokenmill[hf]'")
+        raise _not_found(spec, why, install_command("hf"))
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (  # type: ignore[attr-defined]
         EntryNotFoundError,

@@ -14,6 +14,7 @@ from tokenmill.arrow_arrays import number_array
 from tokenmill.errors import UserError
 from tokenmill.export.columns import Columns
 from tokenmill.export.torch_file import TorchFile
+from tokenmill.installed import install_command
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
 from tokenmill.store.files import ArrowSink, write_pieces
@@ -71,7 +72,7 @@ def require_torch() -> None:
     """
     if find_spec("torch") is None:
         why = "No module named 'torch'"
-        raise UserError(".pt files need PyTorch", why=why, hint="pip install 'tokenmill[torch]'")
+        raise UserError(".pt files need PyTorch", why=why, hint=install_command("torch"))
 
 
 class TorchWriter(Writer):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.errors import DataError, UserError
+from tokenmill.installed import install_command
 
 BUILDERS = {
     "jsonl": "json",
@@ -39,7 +40,7 @@ def load(
     try:
         import datasets
     except ImportError as error:
-        hint = "pip install 'tokenmill[hf]'"
+        hint = install_command("hf")
         raise UserError(
             "the package datasets is not installed", why=str(error), hint=hint
         ) from error

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 from tokenmill.launch.launcher import LaunchRequest
 
 OLDEST = (2, 52)
@@ -44,7 +45,7 @@ def launch(where: str, request: LaunchRequest) -> None:
 
 
 def _check_installed() -> None:
-    hint = "pip install 'tokenmill[ray]', here and on all nodes"
+    hint = f"{install_command('ray')}, here and on all nodes"
     try:
         found = version("ray")
     except PackageNotFoundError as error:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 from tokenmill.records import Int32Array
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -63,7 +64,7 @@ def code_point_classes() -> UInt8Array:
     try:
         import regex
     except ImportError as error:
-        hint = "pip install 'tokenmill[report]', or use --words whitespace"
+        hint = f"{install_command('report')}, or use --words whitespace"
         raise UserError("words by UAX #29 need the package regex", hint=hint) from error
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, NUM_CODE_POINTS)]))
     table = np.zeros(NUM_CODE_POINTS, np.uint8)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.compiled import compiled
 from tokenmill.errors import VerificationError
+from tokenmill.installed import install_command
 from tokenmill.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
@@ -92,7 +93,7 @@ def objections(options: PackOptions) -> Iterator[str]:
     yield from contradictions(options)
     strategy = load_strategy(options.packing)
     if strategy.needs is not None and importlib.util.find_spec(strategy.needs) is None:
-        install = f"pip install 'tokenmill[{strategy.extra}]'"
+        install = install_command(strategy.extra)
         yield f"pack.packing: {options.packing} needs {strategy.needs}: {install}"
 
 

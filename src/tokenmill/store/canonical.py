@@ -69,7 +69,7 @@ def _refuse_newer(data: bytes, path: Path, newest: tuple[str, int]) -> None:
             f"the {what} has format version {found.format_version}",
             where=str(path.parent),
             why=f"this tokenmill reads up to version {version}",
-            hint="pip install --upgrade tokenmill",
+            hint="install a newer tokenmill",
         )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tokenmill.errors import UserError
+from tokenmill.installed import install_command
 from tokenmill.protobuf import read_fields, write_field
 from tokenmill.words.patterns import FIRST_SPACE, LAST_SPACE
 
@@ -91,7 +92,7 @@ def named_normalizer(
     try:
         import sentencepiece
     except ImportError as error:
-        hint = "pip install 'tokenmill[sentencepiece]'"
+        hint = install_command("sentencepiece")
         raise UserError(
             "SentencePiece's rules need the package sentencepiece, which is not installed",
             hint=hint,

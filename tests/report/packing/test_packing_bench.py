@@ -15,6 +15,7 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.errors import Interrupted, UserError
+from tokenmill.installed import install_command
 from tokenmill.report.packing import runner
 from tokenmill.report.packing.counted import ALONE, LONGEST, RowCounts
 
@@ -131,7 +132,7 @@ def test_without_torch_the_hint_says_what_to_install(
     assert capsys.readouterr().err == (
         "tokenmill: steps of a model need PyTorch\n"
         "  why: the package torch is not installed\n"
-        "  next: pip install 'tokenmill[torch]'; tokenmill pack --compare counts without it\n"
+        f"  next: {install_command('torch')}; tokenmill pack --compare counts without it\n"
     )
 
 

@@ -15,7 +15,7 @@ from tokenmill.encode.references.python_object import (
     class_name,
 )
 from tokenmill.errors import UserError
-from tokenmill.installed import installed_version
+from tokenmill.installed import install_command, installed_version
 from tokenmill.user_code import NAMED, cannot_get, imported, pickled, unpickled
 
 NOUN = "tokenizer"
@@ -57,7 +57,7 @@ def _from_folder(folder: str) -> Any:
             "the tokenizer needs transformers",
             where=folder,
             why="its folder has no tokenizer.json, and transformers is not installed",
-            hint="pip install 'tokenmill[hf]'",
+            hint=install_command("hf"),
         ) from error
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

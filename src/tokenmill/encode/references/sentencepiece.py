@@ -14,7 +14,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
-from tokenmill.installed import installed_version
+from tokenmill.installed import install_command, installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
@@ -27,7 +27,7 @@ def load_processor(file: TokenizerFile) -> Any:
     try:
         import sentencepiece
     except ImportError as error:
-        hint = "pip install 'tokenmill[sentencepiece]'"
+        hint = install_command("sentencepiece")
         what = "cannot load a SentencePiece model"
         raise UserError(what, why="sentencepiece is not installed", hint=hint) from error
     processor = sentencepiece.SentencePieceProcessor()

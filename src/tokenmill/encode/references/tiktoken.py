@@ -27,7 +27,7 @@ from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.errors import UserError
-from tokenmill.installed import installed_version
+from tokenmill.installed import install_command, installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 _VARIED = "".join(map(chr, range(128))) + " é 漢字 😀\u2028"
@@ -42,7 +42,7 @@ class TiktokenReference(Reference):
         try:
             import tiktoken
         except ImportError as error:
-            hint = "pip install 'tokenmill[tiktoken]'"
+            hint = install_command("tiktoken")
             what = "cannot load a tiktoken rank file"
             raise UserError(what, why="tiktoken is not installed", hint=hint) from error
         self.version = installed_version("tiktoken")

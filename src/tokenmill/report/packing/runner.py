@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenmill.errors import InternalError, Interrupted, UserError
+from tokenmill.installed import install_command
 from tokenmill.load.opening import open_batches
 from tokenmill.pack.options import Packing
 from tokenmill.records import Advance
@@ -159,7 +160,7 @@ def require_torch() -> None:
         raise UserError(
             "steps of a model need PyTorch",
             why="the package torch is not installed",
-            hint="pip install 'tokenmill[torch]'; tokenmill pack --compare counts without it",
+            hint=f"{install_command('torch')}; tokenmill pack --compare counts without it",
         )
 
 

@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any
 
 from tokenmill.errors import StorageError, UserError
+from tokenmill.installed import install_command
 from tokenmill.read.places.hub.names import is_commit, parse_hub_name
 
 BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -24,7 +25,7 @@ def require_library() -> None:
     """Raise a UserError if `huggingface_hub` is not installed."""
     if importlib.util.find_spec("huggingface_hub") is None:
         why = "the library huggingface_hub is not installed"
-        hint = "pip install 'tokenmill[hf]'"
+        hint = install_command("hf")
         raise UserError("cannot read datasets on the Hub", why=why, hint=hint)
 
 

@@ -25,6 +25,7 @@ from typing import IO, Any, NoReturn, cast
 import msgspec
 
 from tokenmill.errors import DataError, InternalError, TokenmillError, UserError
+from tokenmill.installed import install_command
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
 
@@ -126,7 +127,7 @@ class _ProcessRenderer:
 
     def _start(self) -> None:
         if importlib.util.find_spec("jinja2") is None:
-            hint = "pip install 'tokenmill[chat]'"
+            hint = install_command("chat")
             raise UserError("cannot render chat templates", why="Jinja is not installed", hint=hint)
         self._process = subprocess.Popen(
             # -P: import no modules from the current folder.
