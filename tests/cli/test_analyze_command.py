@@ -101,7 +101,10 @@ def test_json_and_csv_hold_the_same_figures(
     ("arguments", "what"),
     [
         ("--json --csv", "--json and --csv cannot be combined"),
-        ("--sequence-lengths x", "--sequence-lengths: give numbers like 2048,8192 or 2k,8k"),
+        (
+            "--sequence-lengths x",
+            "--sequence-lengths: must be a whole number such as 4096 or 4k, got 'x'",
+        ),
         ("--activation-memory x", "--activation-memory: must be a size such as 2GB or 512MiB"),
         ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
         ("--layers 2", "the shape of a model needs --hidden-size and --layers"),

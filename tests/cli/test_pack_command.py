@@ -265,8 +265,8 @@ def test_a_place_that_cannot_be_written_ends_with_code_6(dataset: Path, capsys: 
     ("arguments", "said"),
     [
         (["nowhere", "--sequence-length", "8"], "cannot find a dataset"),
-        (["out"], "pack.sequence_length: is missing"),
-        (["out", "--sequence-length", "0"], "pack.sequence_length: got 0"),
+        (["out"], "--sequence-length is missing"),
+        (["out", "--sequence-length", "0"], "--sequence-length: got 0"),
         (["out", "--sequence-length", "8", "--subset", "test"], "other subset"),
         (["out", "--sequence-length", "8", "--separate-by", "lang"], "no column 'lang'"),
         (["out", "--sequence-length", "8", "--weight", "a=1"], "weight and weight_by"),
@@ -275,7 +275,7 @@ def test_a_place_that_cannot_be_written_ends_with_code_6(dataset: Path, capsys: 
             ["out", "--sequence-length", "8", "--weight-by", "id", "--weight", "a"],
             "must be VALUE=WEIGHT",
         ),
-        (["out", "--compare"], "pack.sequence_length: is missing"),
+        (["out", "--compare"], "--sequence-length is missing"),
     ],
 )
 def test_user_mistakes_end_with_code_2_and_leave_no_plan(
@@ -307,10 +307,10 @@ def test_all_problems_are_told_at_once(dataset: Path, capsys: Captured) -> None:
     arguments = ("--sequence-length", 0, "--ranks", 0, "--start-share", 2)
     assert tokenmill_pack(dataset, *arguments) == 2
     err = capsys.readouterr().err
-    assert "the plan has 3 problems" in err
-    assert "pack.sequence_length: got 0" in err
-    assert "pack.ranks: got 0" in err
-    assert "pack.start_share: got 2.0" in err
+    assert "the command has 3 problems" in err
+    assert "--sequence-length: got 0" in err
+    assert "--ranks: got 0" in err
+    assert "--start-share: got 2.0" in err
 
 
 def test_the_help_names_every_strategy(capsys: Captured) -> None:
@@ -640,7 +640,7 @@ def test_options_of_a_plan_without_a_length_stop_a_build_before_it_starts(
     build_arguments: list[str], tmp_path: Path, capsys: Captured
 ) -> None:
     assert main([*build_arguments, "--packing", "next-fit"]) == 2
-    assert "pack.sequence_length: is missing" in capsys.readouterr().err
+    assert "--sequence-length is missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tokenmill.cli.options import add_sections, given_options
-from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.parser import Parser, lengths, whole_number
 from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
 from tokenmill.run.recipe.checks import SECTIONS
 
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--sequence-lengths",
-        type=_lengths,
+        type=lengths,
         metavar="N,N",
         help="lengths to compare (default: 512 to 32768, doubling)",
     )
@@ -136,17 +136,6 @@ def _shape(options: argparse.Namespace) -> str | ModelShape | None:
             "--parameters, --model and the sizes of a model cannot be combined", hint="give one"
         )
     return shape_of_size(options.parameters)
-
-
-def _lengths(text: str) -> list[int]:
-    """Parse numbers separated by commas; 4k means 4,096."""
-    try:
-        return [
-            int(part[:-1]) * 1024 if part[-1:] in ("k", "K") else int(part)
-            for part in text.split(",")
-        ]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError("give numbers like 2048,8192 or 2k,8k") from error
 
 
 def _size(text: str) -> int:

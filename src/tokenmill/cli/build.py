@@ -81,7 +81,7 @@ def _add_cluster_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build, showing progress; returns the exit code."""
-    recipe = recipe_from(options)
+    recipe = recipe_from(options, "tokenmill build")
     if options.on is not None:
         return _launch(recipe, options)
     if unused := [_flag(name) for name in CLUSTER_OPTIONS if getattr(options, name) is not None]:

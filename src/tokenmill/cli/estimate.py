@@ -23,7 +23,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the estimate of a build; returns the exit code."""
-    recipe = recipe_from(options, out="(not written)")
+    recipe = recipe_from(options, "tokenmill estimate", out="(not written)")
     from tokenmill.cli.quantities import counted, duration_text, size_text
     from tokenmill.cli.tables import fact_lines
     from tokenmill.report.estimate import estimate

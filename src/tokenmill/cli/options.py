@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.parser import Parser, length, whole_number
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import Recipe
@@ -19,6 +19,8 @@ from tokenmill.run.recipe.tokenizer_section import recipe_options
 from tokenmill.store.exports import ExportSection
 
 LONGEST_METAVAR = 40
+LENGTHS = ("sequence_length", "context_length")
+"""Numbers of tokens, which may be written as 4k."""
 METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
 COMMON = (
     *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
@@ -105,8 +107,8 @@ def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> di
     return {name: value for name, value in values.items() if value is not None}
 
 
-def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
-    """Make the recipe from the file of `--config` and the flags."""
+def recipe_from(options: argparse.Namespace, command: str, out: str | None = None) -> Recipe:
+    """Make the recipe of a command from the file of `--config` and the flags."""
     values: dict[str, Any] = load_recipe(options.config) if options.config else {}
     values = override(values, options.set)
     values = recipe_options(values, options.config or "", Recipe.__struct_fields__)
@@ -129,7 +131,7 @@ def recipe_from(options: argparse.Namespace, out: str | None = None) -> Recipe:
         section = values.get("export") or {}
         if isinstance(section, dict):
             values["export"] = {**section, **given}
-    return make_recipe(values)
+    return make_recipe(values, "" if options.config or options.set else command)
 
 
 def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: str) -> None:
@@ -161,10 +163,11 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     elif kind is bool:
         group.add_argument(flag, action="store_const", const=True, help=help_text)
     elif kind is int and name != "memory":
-        group.add_argument(flag, type=whole_number, metavar="N", help=help_text)
+        convert = length if name in LENGTHS else whole_number
+        group.add_argument(flag, type=convert, metavar="N", help=help_text)
     else:
         metavar = "SHARE" if kind is float else METAVARS.get(name, "NAME")
-        convert = with_line_ends if name == "text_template" else str
+        convert = with_line_ends if name in ("text_template", "separator") else str
         group.add_argument(flag, type=convert, metavar=metavar, help=help_text)
 
 

@@ -52,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
     from tokenmill.run.recipe.checks import make_pack_options
     from tokenmill.store.temporary import dataset_at
 
-    chosen = make_pack_options(given_options(options, PackOptions), to_compare=options.compare)
+    chosen = make_pack_options(
+        given_options(options, PackOptions), to_compare=options.compare, command="tokenmill pack"
+    )
     if options.name is not None and options.plan_out:
         raise UserError("--name and --plan-out cannot be combined")
     with dataset_at(options.dataset) as dataset:

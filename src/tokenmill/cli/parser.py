@@ -162,6 +162,21 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from error
 
 
+def length(text: str) -> int:
+    """Parse a number of tokens, such as 4096 or 4k; for the `type` of an argument."""
+    from tokenmill.run.recipe.spellings import parse_length
+
+    try:
+        return parse_length(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def lengths(text: str) -> list[int]:
+    """Parse numbers of tokens separated by commas."""
+    return [length(part) for part in text.split(",")]
+
+
 def _before_separator(arguments: Sequence[str]) -> Iterator[str]:
     for argument in arguments:
         if argument == "--":

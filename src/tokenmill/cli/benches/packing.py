@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any, get_args
 
-from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.parser import Parser, length, whole_number
 
 if TYPE_CHECKING:
     from tokenmill.pack.options import Packing
@@ -49,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("dataset", metavar="DATASET", help="folder of the dataset, or in a bucket")
     parser.add_argument(
         "--sequence-length",
-        type=whole_number,
+        type=length,
         default=usual.sequence_length,
         metavar="N",
         help=f"tokens in a row (default: {usual.sequence_length})",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.parser import Parser, length, whole_number
 from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--sequence-length",
-        type=whole_number,
+        type=length,
         default=4096,
         metavar="N",
         help="sequence length for the FLOPs of attention (default: 4096)",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from tokenmill.cli.parser import Parser, whole_number
+from tokenmill.cli.options import with_line_ends
+from tokenmill.cli.parser import Parser, lengths, whole_number
 from tokenmill.cli.tokenizers.facts import add_tokenizer_arguments, named_encoding
 
 EXAMPLES = """\
@@ -59,7 +60,7 @@ def _add_measures(parser: Parser) -> None:
     )
     parser.add_argument(
         "--sequence-length",
-        type=_lengths,
+        type=lengths,
         default=(2048, 8192),
         metavar="N,N",
         help="row lengths in tokens (default: 2048,8192)",
@@ -86,7 +87,10 @@ def _add_reading(parser: Parser) -> None:
         "--format", default="auto", metavar="NAME", help="format of the inputs (default: auto)"
     )
     parser.add_argument(
-        "--separator", metavar="TEXT", help="plain text: the string between two documents"
+        "--separator",
+        type=with_line_ends,
+        metavar="TEXT",
+        help=r"plain text: the string between two documents, e.g. '\n---\n'",
     )
 
 
@@ -107,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
             by=options.by,
             base=options.base,
             words=options.words,
-            sequence_lengths=options.sequence_length,
+            sequence_lengths=sorted({*options.sequence_length}),
             model=options.model,
             text_field=options.text_field,
             id_field=options.id_field,
@@ -130,11 +134,3 @@ def run(options: argparse.Namespace) -> int:
 
         print_report(report)
     return 0
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    """Parse numbers separated by commas; returns them sorted, without duplicates."""
-    try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError("give numbers like 2048,8192") from error

@@ -21,6 +21,7 @@ from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import give
+from tokenmill.run.recipe.flags import flags_error
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     NOT_FOR_COUNTS,
@@ -32,7 +33,7 @@ from tokenmill.run.recipe.options import (
     Recipe,
     ResourceOptions,
 )
-from tokenmill.run.recipe.spellings import parse_bytes, parse_share
+from tokenmill.run.recipe.spellings import parse_bytes, parse_length, parse_share
 from tokenmill.store.exports import ExportSection
 from tokenmill.suggestions import nearest
 from tokenmill.valid_values import valid_values
@@ -56,11 +57,12 @@ def section_of(option: str) -> str:
     return next(found, "")
 
 
-def make_recipe(options: Mapping[str, Any]) -> Recipe:
+def make_recipe(options: Mapping[str, Any], command: str = "") -> Recipe:
     """Make a recipe from nested options, and check them.
 
     Args:
         options: options by name, with sections as mappings, as in a recipe file.
+        command: the command, if the options are its flags. Messages then name flags.
 
     Returns:
         The recipe, for `build` and the other functions that take one.
@@ -74,9 +76,8 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
         recipe = Recipe(**values)
         problems = list(_conflicts(recipe))
     if problems:
-        raise _problems_error(
-            "the recipe", problems, "tokenmill build --help-all lists every option"
-        )
+        hint = "tokenmill build --help-all lists every option"
+        raise _problems_error("the recipe", problems, hint, command)
     return recipe
 
 
@@ -130,10 +131,13 @@ def _nested(
     return values
 
 
-def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -> PackOptions:
+def make_pack_options(
+    options: Mapping[str, Any], *, to_compare: bool = False, command: str = ""
+) -> PackOptions:
     """Check the options of a plan from a command line or a caller.
 
-    With `to_compare`, options of any strategy are allowed.
+    With `to_compare`, options of any strategy are allowed. If the options are flags of a
+    `command`, messages name flags.
 
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
@@ -147,7 +151,8 @@ def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -
             ["pack.sequence_length: is missing"] if missing else _objections(made, to_compare)
         )
     if problems:
-        raise _problems_error("the plan", problems, "tokenmill pack --help-all lists every option")
+        hint = "tokenmill pack --help-all lists every option"
+        raise _problems_error("the plan", problems, hint, command)
     return made
 
 
@@ -197,7 +202,9 @@ def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict
     }
 
 
-def _problems_error(what: str, problems: list[str], hint: str) -> UserError:
+def _problems_error(what: str, problems: list[str], hint: str, command: str = "") -> UserError:
+    if command:
+        return flags_error(command, problems, ALL_SECTIONS)
     number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
     return UserError(f"{what} has {number}", why="\n       ".join(problems), hint=hint)
 
@@ -240,6 +247,8 @@ def _spelled(value: Any, kind: Any, name: str) -> Any:
     if isinstance(value, str):
         if name == "resources.memory":
             return parse_bytes(value)
+        if name == "pack.sequence_length":
+            return parse_length(value)
         if _base(kind) is float:
             return parse_share(value)
         return [value] if typing.get_origin(_base(kind)) is list else value

@@ -68,7 +68,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     separator: Annotated[
         str | None,
-        Meta(description="plain text: string between documents (default: one document per file)"),
+        Meta(
+            description=r"plain text: string between documents, e.g. '\n---\n' "
+            "(default: one document per file)"
+        ),
     ] = None
     streaming: Annotated[
         bool, Meta(description="read Parquet files of hf:// inputs without downloading them")

@@ -21,6 +21,19 @@ def parse_bytes(value: str) -> int:
         raise ValueError("must be a size such as 2GB or 512MiB") from error
 
 
+def parse_length(value: str) -> int:
+    """Return the number of tokens that a text names: "4096", or "4k" for 4,096.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    text = value.strip().lower()
+    try:
+        return int(text.removesuffix("k")) * (1024 if text.endswith("k") else 1)
+    except ValueError as error:
+        raise ValueError(f"must be a whole number such as 4096 or 4k, got {value!r}") from error
+
+
 def parse_share(value: str) -> float:
     """Return a share such as "0.1%" or "0.001" as a number.
 

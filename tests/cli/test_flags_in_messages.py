@@ -1,0 +1,109 @@
+"""Messages about flags name the flags; messages about a recipe name its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tokenmill
+from conftest import write_jsonl
+from tokenmill.cli import main
+
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "build a.jsonl --out out",
+            "tokenmill: --tokenizer is missing\n"
+            "  next: add it, for example: --tokenizer tokenizer.json; tokenmill build --help shows "
+            "the options\n",
+        ),
+        (
+            "estimate a.jsonl",
+            "tokenmill: --tokenizer is missing\n"
+            "  next: add it, for example: --tokenizer tokenizer.json; tokenmill estimate --help "
+            "shows the options\n",
+        ),
+        (
+            "build",
+            "tokenmill: the command has 3 problems\n"
+            "  why: INPUT is missing\n"
+            "       --tokenizer is missing\n"
+            "       --out is missing\n"
+            "  next: add them, for example: data/*.jsonl --tokenizer tokenizer.json --out corpus/; "
+            "tokenmill build --help shows the options\n",
+        ),
+        (
+            "build a.jsonl --tokenizer t.json --out out --packing next-fit",
+            "tokenmill: --sequence-length is missing, and the other options of a plan need it\n"
+            "  next: add it, for example: --sequence-length 4096; tokenmill build --help shows the "
+            "options\n",
+        ),
+        (
+            "build a.jsonl --tokenizer t.json --out out --sequence-length 4k --export-format npy",
+            "tokenmill: --export-out is missing\n"
+            "  next: add it, for example: --export-out rows/; tokenmill build --help shows the "
+            "options\n",
+        ),
+        (
+            "build a.jsonl --tokenizer t.json --out out --sequence-length 8 --weight-by source_ "
+            "--weight a=1 --separate-by lang",
+            "tokenmill: the command has 2 problems\n"
+            "  why: --separate-by: 'lang' is not kept; add it to --keep\n"
+            "       --weight-by: 'source_' is not kept; add it to --keep\n"
+            "  next: tokenmill build --help-all lists every option\n",
+        ),
+        (
+            "pack out",
+            "tokenmill: --sequence-length is missing\n"
+            "  next: add it, for example: --sequence-length 4096; tokenmill pack --help shows the "
+            "options\n",
+        ),
+        (
+            "pack out --sequence-length 4kB",
+            "tokenmill: --sequence-length: must be a whole number such as 4096 or 4k, got '4kB'\n"
+            "  next: tokenmill pack --help shows the options and an example\n",
+        ),
+        (
+            "build a.jsonl --tokenizer t.json --out out --set pack.packing=next-fit",
+            "tokenmill: the recipe has 1 problem\n"
+            "  why: pack.sequence_length: is missing, and the other options of a plan need it\n"
+            "  next: tokenmill build --help-all lists every option\n",
+        ),
+    ],
+)
+def test_what_is_wrong_with_flags_is_said_in_flags(
+    arguments: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Printed,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    assert capsys.readouterr() == ("", message)
+
+
+def test_4k_is_a_sequence_length_everywhere(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one two"])
+    out = tmp_path / "out"
+    command = ["build", path, "--tokenizer", tokenizer_path, "--out", out, "--workers", 1]
+    assert main([*map(str, command), "--set", "pack.sequence_length=1k"]) == 0
+    assert main(["pack", str(out), "--sequence-length", "2k"]) == 0
+    assert main(["analyze", str(out), "--sequence-lengths", "1K,4096"]) == 0
+    plans = sorted(path.name for path in (out / "plans").iterdir())
+    assert plans == ["best-fit-1024", "best-fit-2048"]
+
+
+def test_a_separator_may_be_written_with_escapes(tmp_path: Path, tokenizer_path: Path) -> None:
+    texts = tmp_path / "a.txt"
+    texts.write_text("one\n---\ntwo\n---\nthree")
+    for number, separator in enumerate((r"\n---\n", "\n---\n")):
+        out = tmp_path / str(number)
+        command = ["build", texts, "--tokenizer", tokenizer_path, "--out", out, "--workers", 1]
+        assert main([*map(str, command), "--format", "text", "--separator", separator]) == 0
+        assert tokenmill.open(out).num_documents == 3
