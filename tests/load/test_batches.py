@@ -321,10 +321,26 @@ def test_an_unknown_option_is_named_with_those_that_there_are(alone: Path) -> No
 
 def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches(batch_size=1))
-    assert error.what == "choose a plan to load"
-    assert error.why == "there are buckets, one piece a row, packed"
+    assert str(error) == (
+        "the dataset has several plans\n"
+        f"  where: {alone}\n"
+        "  why: they are buckets, one piece a row, packed\n"
+        "  next: choose one, for example plan='buckets'"
+    )
     none = tokenmill.open(digits(tmp_path / "none", ["1"]).folder)
-    assert refused(lambda: none.batches(batch_size=1)).what == "the dataset has no plan"
+    assert str(refused(lambda: none.batches(batch_size=1))) == (
+        "the dataset has no plan\n"
+        f"  where: {none.folder}\n"
+        "  why: batches are built from a plan\n"
+        f"  next: create one: tokenmill pack {none.folder} --sequence-length 4096"
+    )
+    error = refused(lambda: tokenmill.open(alone).batches("bukets", batch_size=1))
+    assert str(error) == (
+        "cannot find the plan 'bukets'\n"
+        f"  where: {alone / 'plans'}\n"
+        "  why: the dataset has buckets, one piece a row, packed\n"
+        "  next: did you mean buckets?"
+    )
 
 
 @pytest.mark.parametrize("sources", [1, 2])

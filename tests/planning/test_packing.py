@@ -502,7 +502,7 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
     with pytest.raises(UserError, match="cannot find the plan 'best-fit-4'") as caught:
         open_plan(dataset, "best-fit-4")
     assert caught.value.why == "the dataset has best-fit-16, best-fit-8"
-    assert caught.value.hint == "create one with tokenmill pack"
+    assert caught.value.hint == "choose one of these, or create one with tokenmill pack"
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,11 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
         ("best-fit-8", "did you mean best-fit-8-train?"),
         ("next", "did you mean next-fit-8-train?"),
         ("bestfit-8-train", "did you mean best-fit-8-train?"),
-        ("validation", "create one with tokenmill pack"),
+        ("BEST_FIT_8_train", "did you mean best-fit-8-train?"),
+        ("best-fit-8-trian", "did you mean best-fit-8-train?"),
+        ("best-fit-16-train", "choose one of these, or create one with tokenmill pack"),
+        ("best-fit-16", "choose one of these, or create one with tokenmill pack"),
+        ("validation", "choose one of these, or create one with tokenmill pack"),
     ],
 )
 def test_a_plan_is_suggested_if_one_is_meant(

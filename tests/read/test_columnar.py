@@ -164,18 +164,21 @@ def test_spans_may_be_pairs_or_structs_and_bad_ones_set_their_row_aside(
     assert pairs["rejected"] == structs["rejected"] == [(2, 5, "invalid-spans", b"three")]
 
 
+CHOOSE = "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
+
+
 @each_format
 @pytest.mark.parametrize(
-    ("fields", "what"),
+    ("fields", "what", "hint"),
     [
-        (Fields(text="txet"), "cannot find the column 'txet'"),
-        (Fields(id="uid"), "cannot find the column 'uid'"),
-        (Fields(keep=("text.x",)), "cannot find the column 'text.x'"),
-        (Fields(text="n"), "column 'n' does not contain text"),
+        (Fields(text="txet"), "cannot find the column 'txet'", "did you mean text?"),
+        (Fields(id="uid"), "cannot find the column 'uid'", CHOOSE),
+        (Fields(keep=("text.x",)), "cannot find the column 'text.x'", CHOOSE),
+        (Fields(text="n"), "column 'n' does not contain text", ""),
     ],
 )
 def test_a_wrong_column_is_refused_even_by_a_reader_that_was_not_asked(
-    fields: Fields, what: str, file_format: str, tmp_path: Path
+    fields: Fields, what: str, hint: str, file_format: str, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "file", file_format, pa.table({"text": ["a"], "n": [1]}))
     for check in (lambda: check_schema(source, fields), lambda: read(source, fields)):
@@ -183,6 +186,7 @@ def test_a_wrong_column_is_refused_even_by_a_reader_that_was_not_asked(
             check()
         assert caught.value.where == str(source.path)
         assert caught.value.why in ("the columns are text, n", "its type is int64, not a string")
+        assert caught.value.hint == hint
 
 
 @each_format

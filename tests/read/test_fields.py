@@ -42,17 +42,48 @@ def test_extra_fields_are_named_once_each_in_a_fixed_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "begins"),
+    ("name", "present", "hint"),
     [
-        ({"messages", "id"}, "are these conversations? --chat messages reads them; or name"),
         (
-            {"prompt", "completion"},
-            "are these conversations? --chat prompt-completion reads them; or name",
+            "text",
+            {"messages", "id"},
+            "are these conversations? Add --chat messages, or --text-field NAME for texts",
         ),
-        ({"prompt", "texts"}, "did you mean 'texts'? name"),
+        (
+            "text",
+            {"prompt", "completion"},
+            "are these conversations? Add --chat prompt-completion, or --text-field NAME for texts",
+        ),
+        ("text", {"prompt", "texts"}, "did you mean --text-field texts?"),
+        (
+            "text",
+            {"body", "id"},
+            "add --text-field NAME, with the name of the field that holds the text",
+        ),
+        ("contents", {"content", "id"}, "did you mean content?"),
+        ("Body-Text", {"body_text", "id"}, "did you mean body_text?"),
+        (
+            "meta.lang",
+            {"meta", "id"},
+            "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field",
+        ),
     ],
 )
-def test_records_of_conversations_get_a_hint_about_chat(present: set[str], begins: str) -> None:
-    with pytest.raises(UserError, match="cannot find the field 'text'") as caught:
+def test_a_missing_field_is_reported_with_the_fields_and_the_nearest_name(
+    name: str, present: set[str], hint: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        require_field(name, present, "a.jsonl")
+    assert str(caught.value) == (
+        f"cannot find the field {name!r} in the first records\n"
+        "  where: a.jsonl\n"
+        f"  why: the fields are {', '.join(sorted(present))}\n"
+        f"  next: {hint}"
+    )
+
+
+def test_of_many_fields_the_first_are_shown() -> None:
+    present = {f"f{number:02}" for number in range(25)}
+    with pytest.raises(UserError) as caught:
         require_field("text", present, "a.jsonl")
-    assert (caught.value.hint or "").startswith(begins)
+    assert caught.value.why.endswith(", f18, f19 and 5 more")

@@ -225,7 +225,7 @@ def test_a_wrong_text_field_is_refused_with_the_fields_that_exist(
 ) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["x"], content=["y"])
     with pytest.raises(
-        UserError, match=r"(?s)cannot find the field 'contents'.*content, text.*'content'"
+        UserError, match=r"(?s)cannot find the field 'contents'.*content, text\n.*mean content\?"
     ):
         tokenmill.build(path, tokenizer_path, tmp_path / "out", text_field="contents")
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -180,10 +180,12 @@ def only_plan(dataset: Dataset) -> str:
     names = dataset.plans
     if len(names) != 1:
         raise UserError(
-            "choose a plan to load" if names else "the dataset has no plan",
+            "the dataset has several plans" if names else "the dataset has no plan",
             where=dataset.location,
-            why=f"there are {', '.join(names)}" if names else "batches are made from a plan",
-            hint="plan=..." if names else "tokenmill pack makes plans",
+            why=f"they are {', '.join(names)}" if names else "batches are built from a plan",
+            hint=f"choose one, for example plan={names[0]!r}"
+            if names
+            else f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
         )
     return names[0]
 

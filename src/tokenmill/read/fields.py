@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tokenmill.errors import UserError
@@ -69,28 +70,35 @@ class Fields:
         return tuple(dict.fromkeys([*named, *self.keep]))
 
 
-NAME_ANOTHER = (
-    "name another field with --text-field, --text-template, --id-field, --keep, --no-loss or --by; "
-    "if only some records have a field that you keep or group by, write 'NAME?'"
-)
-
-
 CONVERSATIONS = {"prompt-completion": {"completion"}, "messages": {"messages", "conversations"}}
 """Fields that identify records of each kind of `--chat`."""
+
+
+MAX_SHOWN_FIELDS = 20
 
 
 def require_field(name: str, present: set[str], where: str) -> None:
     """Raise a UserError if the first records do not have a field."""
     if name in present:
         return
-    close = nearest(name, present)
-    hint = f"did you mean {close!r}? " if close else ""
-    for kind, fields in CONVERSATIONS.items():
-        if name == "text" and fields & present:
-            hint = f"are these conversations? --chat {kind} reads them; or "
+    shown = ", ".join(sorted(present)[:MAX_SHOWN_FIELDS])
+    more = f" and {len(present) - MAX_SHOWN_FIELDS:,} more" * (len(present) > MAX_SHOWN_FIELDS)
     raise UserError(
         f"cannot find the field {name!r} in the first records",
         where=where,
-        why=f"the fields are {', '.join(sorted(present)[:20])}",
-        hint=hint + NAME_ANOTHER,
+        why=f"the fields are {shown}{more}",
+        hint=field_hint(name, present),
     )
+
+
+def field_hint(name: str, present: Collection[str]) -> str:
+    """Return what to do about a missing field, given the fields that records have."""
+    for kind, fields in CONVERSATIONS.items():
+        if name == "text" and not fields.isdisjoint(present):
+            return f"are these conversations? Add --chat {kind}, or --text-field NAME for texts"
+    flag = "--text-field " * (name == "text")  # most likely the default: nobody has named it
+    if close := nearest(name, [each for each in present if not name.startswith(f"{each}.")]):
+        return f"did you mean {flag}{close}?"
+    if flag:
+        return "add --text-field NAME, with the name of the field that holds the text"
+    return "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"

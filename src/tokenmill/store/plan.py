@@ -13,6 +13,7 @@ dataset and never changes it. It can be in `plans/` of the dataset or anywhere e
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -48,6 +49,7 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.plan_version_1 import row_format_of
+from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from tokenmill.store.remote.origin import Origin
@@ -306,11 +308,13 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     folder = own / path if inside else path
     if not (folder / PLAN_NAME).is_file():
         meant = _meant(str(name), dataset.plans)
+        create = "create one with tokenmill pack"
+        choose = f"choose one of these, or {create}" if dataset.plans else create
         raise UserError(
             f"cannot find the plan {str(name)!r}",
             where=str(own),
             why=f"the dataset has {', '.join(dataset.plans) or 'no plans'}",
-            hint=f"did you mean {meant}?" if meant else "create one with tokenmill pack",
+            hint=f"did you mean {meant}?" if meant else choose,
         )
     plan = Plan(folder)
     plan.check_dataset(dataset)
@@ -327,12 +331,14 @@ def _bring(origin: Origin, name: str) -> None:
 
 
 def _meant(name: str, names: list[str]) -> str:
-    """Return the only plan with this prefix, or the closest name; "" if it is ambiguous."""
-    import difflib
+    """Return the only plan with this prefix, or the closest name; "" if it is ambiguous.
 
-    longer = [each for each in names if name and each.startswith(name)]
-    found = longer or difflib.get_close_matches(name, names, n=2, cutoff=0.92)
-    return found[0] if len(found) == 1 else ""
+    A plan for another sequence length is never meant: the numbers in both names must be equal.
+    """
+    numbers = re.findall(r"\d+", name)
+    equal = [each for each in names if re.findall(r"\d+", each)[: len(numbers)] == numbers]
+    longer = [each for each in equal if each.startswith(name)]
+    return "" if len(longer) > 1 else nearest(name, equal)
 
 
 def _replaced(folder: Path) -> Path:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.errors import UserError, one_line
 from tokenmill.read.blocks import BOM, Window
-from tokenmill.read.fields import NAME_ANOTHER, Fields
+from tokenmill.read.fields import Fields, field_hint
 from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse, opened
 from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
@@ -226,11 +226,10 @@ def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:
     why = f"the first row must name the columns; it names {one_line(shown)}{more}"
     for name in fields.required_texts:
         if name not in names:
-            close = nearest(name, {*names})
-            hint = (f"did you mean {close!r}? " if close else "") + NAME_ANOTHER
+            hint = field_hint(name, names)
             if any("\0" in each for each in names):
                 hint = "if it is UTF-16, convert it: iconv -f UTF-16LE -t UTF-8"
-            elif not close:
+            elif not nearest(name, names):
                 hint += "; if the file is plain text: --format text"
             raise UserError(f"cannot find the column {name!r}", where=where, why=why, hint=hint)
     if twice := _named_twice(fields, names):

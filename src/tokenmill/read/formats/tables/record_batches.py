@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.errors import UserError
-from tokenmill.read.fields import NAME_ANOTHER
+from tokenmill.read.fields import field_hint
 from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
 from tokenmill.read.formats.tables.table import Announce, Table
 
@@ -31,7 +31,7 @@ def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[s
             raise UserError(
                 f"cannot find the column {name!r}",
                 why=f"the columns are {', '.join(schema.names)}",
-                hint=NAME_ANOTHER,
+                hint=field_hint(name, schema.names),
             )
     text = command.text
     if text is not None and not _holds_text(types[text]):
