@@ -24,3 +24,13 @@ def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixt
     training = json.loads(capsys.readouterr().out)
     assert [entry["vocabulary"] for entry in training["sizes"]] == [260]
     assert not (out / "258").exists()
+
+
+def test_a_longest_token_of_spaces_is_visible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "a' + " " * 24 + 'b"}\n')
+    command = ["tokenizer", "train", str(corpus), "--out", str(tmp_path / "T"), "--workers", "1"]
+    assert main([*command, "--vocabulary", "300", "--whitespace-runs", "8"]) == 0
+    assert "  longest  8 characters; '        '\n" in capsys.readouterr().out

@@ -94,14 +94,17 @@ def test_with_a_limit_fewer_blocks_are_kept_than_are_read(
         assert bytes_kept(tmp_path / "cache") <= limit
 
 
-def test_a_limit_below_what_the_announced_steps_need_is_refused(
-    bucket: str, tmp_path: Path
-) -> None:
+def test_a_limit_below_what_the_next_steps_read_is_refused(bucket: str, tmp_path: Path) -> None:
     how = {"cache": tmp_path / "cache", "cache_bytes": 2 * BLOCK_BYTES}
     (batches,) = opener([bucket], how)()
-    with pytest.raises(UserError, match="the steps that are announced need 786432") as error:
+    with pytest.raises(UserError) as error:
         next(iter(batches))
-    assert error.value.hint == "give at least 786432, or a lower prefetch_steps (now 8)"
+    assert str(error.value) == (
+        "cache_bytes is too small\n"
+        f"  where: {bucket}\n"
+        f"  why: it is {2 * BLOCK_BYTES}, but the next steps read 786432 bytes\n"
+        "  next: set cache_bytes to at least 786432, or lower prefetch_steps (now 8)"
+    )
 
 
 @pytest.mark.parametrize("world_size", [2, 4])

@@ -76,9 +76,24 @@ def test_the_command_prints_lines_or_json(out: Path, capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "300 MB of 1.00 GB, 30.0%" in shown
     assert "b on 2 agents: it crashed twice" in shown
+    assert "    units  1 done; 1 item claimed, 1 taken over\n" in shown
     assert "silent for 5:00" in shown
     assert main(["status", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items_taken_over"] == 1
+
+
+def test_a_build_that_has_just_started_says_what_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FolderStore(tmp_path / "out")
+    store.create("work/job.json", b"{}")
+    store.create(claim_name(0, "a", 0), b"{}")
+    assert main(["status", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == (
+        f"    build  {tmp_path / 'out'}: under way\n"
+        "documents  none reported yet; agents report every 20 seconds\n"
+        "    units  none done yet; 1 item claimed\n"
+    )
 
 
 def test_what_cannot_be_read_is_passed_over(out: Path) -> None:

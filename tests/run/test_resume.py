@@ -297,7 +297,7 @@ def test_the_same_command_on_a_complete_dataset_does_nothing(
     before = {path: path.stat().st_mtime_ns for path in clean.rglob("*") if path.is_file()}
     result = tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", clean)
     assert result.returncode == 0
-    assert "nothing to do" in result.stdout
+    assert "the build is finished: the dataset is complete" in result.stdout
     after = {path: path.stat().st_mtime_ns for path in before}
     assert before == after
 

@@ -59,8 +59,11 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     if status.state == "begun by an older version":
         yield "next", "build into another folder, or finish it with the version that started it"
         return
-    yield "documents", f"{status.documents:,}"
-    yield "tokens", f"{status.tokens:,}"
+    if status.state == "under way" and not status.documents:
+        yield "documents", "none reported yet; agents report every 20 seconds"
+    else:
+        yield "documents", f"{status.documents:,}"
+        yield "tokens", f"{status.tokens:,}"
     if status.state != "under way":
         return
     if status.bytes_total:
@@ -69,7 +72,8 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     if status.eta_seconds is not None:
         yield "time left", duration_text(status.eta_seconds)
     taken_over = f", {status.items_taken_over:,} taken over" if status.items_taken_over else ""
-    yield "units", f"{status.units_done:,} done; {status.items_claimed:,} items claimed{taken_over}"
+    done = f"{status.units_done:,} done" if status.units_done else "none done yet"
+    yield "units", f"{done}; {counted(status.items_claimed, 'item')} claimed{taken_over}"
     for failure in status.failures:
         first = failure.error.partition("\n")[0]
         yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 NOTE = (
     "tokens/ holds both subsets. Plans leave validation out by default; other readers see it.",
-    "To skip it there: document i of tokens/NNNNN is row i of documents/NNNNN.parquet, and its",
-    "column `subset` says 'train' or 'validation'.",
+    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its",
+    "rows are the documents in order, and its column `subset` is 'train' or 'validation'.",
 )
 
 

@@ -36,7 +36,7 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
     totals = manifest.totals
     lines = [""]
     if report.snapshot is None:
-        lines.append("nothing to do: the dataset is complete")
+        lines.append("the build is finished: the dataset is complete")
         lines += fact_lines((("note", remark) for remark in report.remarks), 12)
     facts = [
         ("dataset", f"{report.out} (id {manifest.dataset_id})"),

@@ -108,7 +108,7 @@ def launch(where: str, request: LaunchRequest) -> None:
         )
     job = begin(request.recipe)
     if not job:
-        request.say("nothing to do: the dataset is complete")
+        request.say(f"the build is finished: the dataset is in {request.recipe.out}")
         return
     scripts = write_scripts(request, num_agents, job)
     array = _submitted(scripts.agents)

@@ -136,7 +136,7 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
         yield "weights", shown
     specials = ", ".join(f"{token} {i}" for token, i in list(training.special_ids.items())[:8])
     yield "special", specials or "none"
-    longest = sorted({repr(token.start.strip()[:24]) for token in largest.longest})
+    longest = sorted({repr((token.start.strip() or token.start)[:24]) for token in largest.longest})
     yield "longest", f"{largest.longest[0].characters:,} characters; {' '.join(longest)}"
     yield "checked", "the library loads it and encodes the words of the corpus as predicted"
 

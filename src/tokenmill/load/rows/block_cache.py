@@ -161,9 +161,8 @@ class BlockCache:
         return UserError(
             "cache_bytes is too small",
             where=self._origin.location,
-            why=f"{self._origin.cache_bytes} bytes are allowed, and the steps that are announced "
-            f"need {num_bytes}",
-            hint=f"give at least {num_bytes}, or a lower prefetch_steps "
+            why=f"it is {self._origin.cache_bytes}, but the next steps read {num_bytes} bytes",
+            hint=f"set cache_bytes to at least {num_bytes}, or lower prefetch_steps "
             f"(now {self._origin.prefetch_steps})",
         )
 
