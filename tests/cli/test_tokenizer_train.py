@@ -33,4 +33,4 @@ def test_a_longest_token_of_spaces_is_visible(
     corpus.write_text('{"text": "a' + " " * 24 + 'b"}\n')
     command = ["tokenizer", "train", str(corpus), "--out", str(tmp_path / "T"), "--workers", "1"]
     assert main([*command, "--vocabulary", "300", "--whitespace-runs", "8"]) == 0
-    assert "  longest  8 characters; '        '\n" in capsys.readouterr().out
+    assert f"  longest  23 characters; '{' ' * 23}' '" in capsys.readouterr().out

@@ -107,7 +107,7 @@ def given_options(options: argparse.Namespace, kind: type[msgspec.Struct]) -> di
     return {name: value for name, value in values.items() if value is not None}
 
 
-def recipe_from(options: argparse.Namespace, command: str, out: str | None = None) -> Recipe:
+def recipe_from(options: argparse.Namespace, command: str = "", out: str | None = None) -> Recipe:
     """Make the recipe of a command from the file of `--config` and the flags."""
     values: dict[str, Any] = load_recipe(options.config) if options.config else {}
     values = override(values, options.set)
