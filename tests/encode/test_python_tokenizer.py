@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from tokenmill.encode.tokenizer_file import (
     tokenizer_name,
 )
 from tokenmill.errors import EngineError, UserError
+from tokenmill.installed import install_command
 
 
 class Answering:
@@ -498,7 +500,7 @@ def test_without_transformers_a_folder_says_what_to_install(
 ) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UserError, match=r"pip install 'tokenmill\[hf\]'"):
+    with pytest.raises(UserError, match=re.escape(install_command("hf"))):
         load_tokenizer_file(tmp_path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from tokenmill.errors import (
     StorageError,
     UserError,
 )
+from tokenmill.installed import install_command
 from tokenmill.read.places.hub import cache, client, download, patience
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import parse_hub_name
@@ -490,7 +492,7 @@ def test_without_the_library_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'tokenmill\[hf\]'"):
+    with pytest.raises(UserError, match=re.escape(install_command("hf"))):
         fetch(tmp_path)
 
 
