@@ -163,8 +163,8 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
     elif kind is bool:
         group.add_argument(flag, action="store_const", const=True, help=help_text)
     elif kind is int and name != "memory":
-        convert = length if name in LENGTHS else whole_number
-        group.add_argument(flag, type=convert, metavar="N", help=help_text)
+        number = length if name in LENGTHS else whole_number
+        group.add_argument(flag, type=number, metavar="N", help=help_text)
     else:
         metavar = "SHARE" if kind is float else METAVARS.get(name, "NAME")
         convert = with_line_ends if name in ("text_template", "separator") else str
