@@ -39,7 +39,7 @@ Printed = pytest.CaptureFixture[str]
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --packing next-fit",
-            "tokenmill: --sequence-length is missing, and the other options of a plan need it\n"
+            "tokenmill: --sequence-length is missing; the other pack options need it\n"
             "  next: add it, for example: --sequence-length 4096; tokenmill build --help shows the "
             "options\n",
         ),
@@ -71,7 +71,7 @@ Printed = pytest.CaptureFixture[str]
         (
             "build a.jsonl --tokenizer t.json --out out --set pack.packing=next-fit",
             "tokenmill: the recipe has 1 problem\n"
-            "  why: pack.sequence_length: is missing, and the other options of a plan need it\n"
+            "  why: pack.sequence_length: is missing; the other pack options need it\n"
             "  next: tokenmill build --help-all lists every option\n",
         ),
     ],

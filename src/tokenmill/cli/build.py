@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -119,7 +120,11 @@ def _build(
     from tokenmill.run.build import build
     from tokenmill.run.build_report import BuildReport
 
-    with naming_kept_units(recipe.out), display_for(BUILD, json=options.json) as display:
+    with (
+        naming_kept_units(recipe.out),
+        display_for(BUILD, json=options.json) as display,
+        _telling_of_compilation(recipe, display.compiling),
+    ):
         report = build(
             recipe,
             overwrite=options.overwrite,
@@ -135,6 +140,17 @@ def _build(
         else:
             display.leave(report.out)
     return 0
+
+
+def _telling_of_compilation(
+    recipe: Recipe, tell: Callable[[], None]
+) -> contextlib.AbstractContextManager[None]:
+    """Call `tell` once if the plan of a build must be compiled first, which takes seconds."""
+    if recipe.pack.sequence_length is None:
+        return contextlib.nullcontext()  # no plan, so numba need not be imported
+    from tokenmill.compiled import telling_of_compilation
+
+    return telling_of_compilation(tell)
 
 
 def _export(recipe: Recipe, report: BuildReport, options: argparse.Namespace) -> None:

@@ -106,6 +106,9 @@ class JsonDisplay(Generic[P, R]):
             self._last = time.monotonic()
             self._emit(stage, {"done": done, "total": total})
 
+    def compiling(self) -> None:
+        """Emit nothing: this takes a few seconds, once."""
+
     def finish(self, report: R) -> None:
         self._emit("finished", self._shown.values(report))
 
@@ -158,6 +161,10 @@ class PlainDisplay(Generic[P, R]):
         if self._is_due():
             self.say(f"{done / max(total, 1):>11.1%}  {stage}")
 
+    def compiling(self) -> None:
+        """Say that code is compiled, which takes a few seconds."""
+        self.say(f"{'compiling':>12}  for this machine; later runs will not have to")
+
     def _is_due(self) -> bool:
         due = time.monotonic() - self._last >= PLAIN_SECONDS
         self._last = time.monotonic() if due else self._last
@@ -206,6 +213,11 @@ class LiveDisplay(PlainDisplay[P, R]):
             self._close()
             self._stage = stage
         self._draw(done, total, stage)
+
+    def compiling(self) -> None:
+        """Remove the bar and print the line."""
+        self._close()
+        super().compiling()
 
     def _draw(self, done: int, total: int, line: str) -> None:
         if self._bar is None:
