@@ -593,7 +593,7 @@ def test_a_build_with_a_length_makes_dataset_and_plan(
     before = contents(tmp_path / "out")
     capsys.readouterr()
     assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
-    assert "nothing to do" in capsys.readouterr().out
+    assert "the build is finished: the dataset is complete" in capsys.readouterr().out
     assert contents(tmp_path / "out") == before
 
 
