@@ -1,4 +1,4 @@
-"""Blocks of the next steps, brought from a bucket while the steps before them are trained on."""
+"""Read ahead from a bucket: fetch the blocks of the next steps while earlier steps train."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 from tokenmill.records import Int64Array
 
 SequencesOf = Callable[[GlobalBatch, int], Int64Array]
-"""The sequences of a global batch that are read here with the reader of a number."""
+"""Returns the sequences of a global batch that this rank reads with the reader of a number."""
 
 _Rows = tuple[RowReader, Int64Array, int]
-"""Rows of a step that a reader with a cache reads: their sequences, and their length."""
+"""A reader with a cache, the sequences that it reads in a step, and their row length."""
 
 _Blocks = tuple[BlockCache, Int64Array]
 
 
 class ReadAhead:
-    """Announces steps to the caches of readers, in the order in which they will come.
+    """Announces the next steps to the caches of the readers, in order.
 
-    Nothing depends on it but time: what was not announced is brought when it is read. Shards of
-    twice as many steps are announced first, since their indexes say which blocks those need. It
-    keeps a schedule of its own, since one that knows its steps only one after another cannot be at
-    two.
+    It only saves time: a block that was not announced is fetched when it is read. It announces the
+    shards of twice as many steps, because their indexes tell which blocks are needed. It works on a
+    copy of the schedule, because a mixture can only be at one step at a time.
     """
 
     def __init__(self, readers: Sequence[RowReader], schedule: Schedule) -> None:
@@ -38,25 +37,25 @@ class ReadAhead:
         self._is_local = not any(origins)
         self._pid = os.getpid()
         self._next: tuple[int, int] | None = None
-        """The step that comes next if steps go on in order, and how far apart they are."""
+        """The next step if steps are taken in order, and the distance between steps."""
         self._num_announced = 0
         self._looked_at: deque[list[_Rows]] = deque()
-        """Steps after those, whose shards are announced."""
+        """The steps after the announced ones. Only their shards have been announced."""
 
     def __reduce__(self) -> tuple[type[ReadAhead], tuple[object, ...]]:
         return type(self), (self._readers, self._schedule)
 
     def before(self, step: int, stride: int, sequences_of: SequencesOf) -> None:
-        """Announce the steps after this one, every `stride`-th, as it is about to be read.
+        """Announce a step that is about to be read, and every `stride`-th step after it.
 
-        After a jump that is not the first step ever, only this one is announced.
+        After a jump to another step, only that step is announced.
 
         Raises:
-            UserError: the cache is too small for the steps that are announced first.
+            UserError: the cache is too small for the first steps.
         """
         if self._is_local:
             return
-        if self._pid != os.getpid():  # the caches of a forked process begin anew
+        if self._pid != os.getpid():  # a forked process starts with empty caches
             self._next, self._pid = None, os.getpid()
         begins = self._next is None
         self._stand_at(step, stride)
@@ -73,11 +72,11 @@ class ReadAhead:
                 break
             self._looked_at.popleft()
             self._num_announced += 1
-        if not self._num_announced:  # it does not fit: what is read will say so
+        if not self._num_announced:  # it does not fit: reading it raises the error
             self._next = (step, -1)
 
     def _stand_at(self, step: int, stride: int) -> None:
-        """Forget the steps before this one, or after a jump all that were announced."""
+        """Forget the steps before this one, or all announced steps after a jump."""
         if self._next == (step, stride):
             for cache in self._caches():
                 cache.passed()
@@ -90,7 +89,7 @@ class ReadAhead:
             cache.forget_announced()
 
     def _look_at(self, count: int, stride: int, sequences_of: SequencesOf) -> None:
-        """Announce the shards of so many steps after those that were announced, if they exist."""
+        """Announce the shards of `count` steps after the announced ones, if there are as many."""
         while len(self._looked_at) < count:
             whole = self._ahead.batch(self._last + stride)
             if whole is None:
@@ -114,7 +113,7 @@ class ReadAhead:
                 cache.check_room([blocks for _, blocks in steps_of_cache])
 
     def _announce(self, step: Sequence[_Blocks]) -> bool:
-        """Whether the blocks of a step fit into all caches; if not, none has it announced."""
+        """Announce a step to all caches, or to none and return False if it does not fit in one."""
         for number, (cache, blocks) in enumerate(step):
             if not cache.announce(blocks):
                 for other, _ in step[:number]:
@@ -127,12 +126,12 @@ class ReadAhead:
 
 
 def _has_shards(rows: Sequence[_Rows]) -> bool:
-    """Whether the blocks of a step are known without waiting."""
+    """Return whether the blocks of a step can be determined without waiting."""
     return all(reader.has_shards(sequences, length) for reader, sequences, length in rows)
 
 
 def _blocks_of(rows: Sequence[_Rows]) -> list[_Blocks]:
-    """The blocks of a step, for each cache."""
+    """Return the blocks of a step for each cache."""
     return [
         (reader.cache, reader.blocks_of(sequences, row_length))
         for reader, sequences, row_length in rows

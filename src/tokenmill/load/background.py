@@ -1,9 +1,9 @@
-"""Batches that a thread makes ahead, while the trainer's own thread is busy with the last one.
+"""Prepare batches in a background thread, while the trainer is busy with the last one.
 
-The thread has a twin of the batches: readers, maps and a place in the order of its own. So the
-batches that the trainer holds stand where the trainer is, whatever the thread has made, and their
-state is exact. A batch counts as given out when it is taken, and only if it is the one that comes
-next: after a state was loaded, or a curriculum was changed, another thread makes the batches anew.
+The thread works on a twin of the batches, with its own readers, file maps and position. So the
+trainer's batches stay at the trainer's step, whatever the thread has prepared, and their state is
+exact. A prepared batch is used only if it is the next one. If a state was loaded or a curriculum
+changed in the meantime, a new thread starts over from there.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from tokenmill.load.batches import Batches, Place
 from tokenmill.load.columns import Batch
 
 PREFETCH = 2
-"""Batches that are made ahead unless another number is asked for."""
+"""Default number of batches to prepare in advance."""
 JOIN_SECONDS = 1.0
-"""How long the end of a loop waits for the batch that its thread is making."""
+"""How long the end of a loop waits for the batch that its thread is preparing."""
 FORK_SECONDS = 10.0
-"""How long a fork waits for the batches that threads are making."""
+"""How long a fork waits for the batches that threads are preparing."""
 
 
 @dataclass(slots=True)
 class Made:
-    """What became of a step: a batch, an error, or neither after the last step."""
+    """The result of a step: a batch, an error, or neither after the last step."""
 
     place: Place
     batch: Batch | None = None
     error: BaseException | None = None
     standing: object = None
-    """Of the schedule after the step."""
+    """State of the thread's schedule after the step."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Of fill-in-the-middle in this batch."""
+    """Outcomes of fill-in-the-middle in this batch."""
 
     def hand_over(self) -> Batch:
-        """The batch, which nobody but the caller keeps then.
+        """Return the batch, and keep no reference to it.
 
-        To free one lets the thread run, which has the lock of Python while it makes another: who
-        asks for a batch must not wait for that.
+        Freeing a batch here could let the thread take the GIL while it prepares another one, and
+        the caller would wait for that.
         """
         batch, self.batch = self.batch, None
         assert batch is not None
@@ -52,28 +52,29 @@ class Made:
 
 
 class _Line:
-    """What thread and trainer share. A fork may happen at any time, so the queues are those whose
-    `put` never waits.
+    """The queues between a thread and the trainer.
+
+    A fork may happen at any time, so these are queues with a `put` that never waits.
     """
 
     def __init__(self, count: int) -> None:
         self.made: SimpleQueue[Made] = SimpleQueue()
         self.orders: SimpleQueue[bool] = SimpleQueue()
-        """True asks for a batch more; the thread ends with the first False."""
+        """True asks for one more batch; False ends the thread."""
         self.is_closed = False
         self.making = threading.Lock()
-        """Held while a batch is being made: nothing forks then."""
+        """Held while a batch is being prepared, so that a fork waits."""
         for _ in range(count):
             self.orders.put(True)
 
     def close(self) -> None:
-        """Let the thread end, after the batch that it is making."""
+        """Let the thread end after its current batch."""
         self.is_closed = True
         self.orders.put(False)
 
 
 class _Maker:
-    """A thread that makes batches from where they stand, at most `count` of them ahead."""
+    """A thread that prepares batches from the next step on, at most `count` in advance."""
 
     def __init__(self, batches: Batches, count: int, finish: Callable[[Batch], Batch]) -> None:
         _watch_forks()
@@ -87,28 +88,28 @@ class _Maker:
         self._thread.start()
 
     def take(self) -> Made:
-        """The next of the batches; the thread is asked for another one."""
+        """Return the next result, and ask the thread for another one."""
         made = self._line.made.get()
         self._line.orders.put(True)
         return made
 
     def end(self) -> None:
-        """End the thread; where it is making a batch, it is not waited for for long."""
+        """End the thread, without waiting long for its current batch."""
         self._end()
 
 
 def prefetched(batches: Batches, count: int, finish: Callable[[Batch], Batch]) -> Iterator[Batch]:
-    """Batches from the next step on, of which a thread makes up to `count` ahead.
+    """Yield batches from the next step on, while a thread prepares up to `count` in advance.
 
-    The thread ends with the iterator. Its errors are raised here, at the batch that they belong to.
+    The thread ends with the iterator. If it fails, the error is raised here in place of its batch.
 
     Args:
-        batches: their `step` is that of the batch that is given out next.
-        count: at least 1.
-        finish: what the thread does with each batch.
+        batches: the batches to iterate over. Their `step` advances with each yielded batch.
+        count: number of batches to prepare in advance, at least 1.
+        finish: called on each batch in the thread.
 
     Raises:
-        UserError: all have been given out.
+        UserError: all batches have been returned already.
     """
     batches.begin_pass()
     maker: _Maker | None = None
@@ -133,7 +134,7 @@ def prefetched(batches: Batches, count: int, finish: Callable[[Batch], Batch]) -
 
 
 def _make(twin: Batches, finish: Callable[[Batch], Batch], line: _Line) -> None:
-    """Make batches as they are asked for, up to the last one or the first error."""
+    """Prepare batches on request, until the last one or the first error."""
     _lines.add(line)
     try:
         while line.orders.get() and not line.is_closed:
@@ -159,21 +160,21 @@ def _made(twin: Batches, finish: Callable[[Batch], Batch]) -> Made:
 
 
 def _end(line: _Line, thread: threading.Thread, pid: int) -> None:
-    """End a thread of this process, and wait for it a little."""
-    if pid != os.getpid():  # that of another process, which this one was forked from
+    """End a thread of this process, and wait briefly for it."""
+    if pid != os.getpid():  # the thread belongs to the process that this one was forked from
         return
     line.close()
     if thread is not threading.current_thread():
         thread.join(JOIN_SECONDS)
 
 
-# A process that is forked while a thread makes a batch would inherit locks that nobody releases,
-# such as those of an import or of the compiler. So threads rest while the process forks.
+# A process forked while a thread prepares a batch would inherit locks that nobody releases, such as
+# those of an import or of the compiler. So threads pause while the process forks.
 
 _lines: set[_Line] = set()
-"""Of the threads that run."""
+"""The running threads."""
 _held: list[_Line] = []
-"""Whose threads rest now."""
+"""The threads that are paused for a fork."""
 
 
 @functools.cache

@@ -1,9 +1,9 @@
-"""The main path of loading: a step number in, the arrays of a rank's batch out.
+"""Batches: from the number of a step to the arrays of this rank's part of the global batch.
 
     step ──schedule──▶ global batch ──deal──▶ rows of this rank ──read──▶ rows ──▶ arrays
 
-The global batch of a step is the same for any number of ranks and workers; only the dealing
-depends on them. So the state is the step, with what identifies the data and the order.
+The global batch of a step is the same for any number of ranks and workers. Only the dealing depends
+on them, so a state is just the step and what identifies the data and the order.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tokenmill.records import Int64Array
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
 
 Place = tuple[int, int, int]
-"""A step, and how often what the steps are was changed: by states, and in the schedule."""
+"""A step, the number of states loaded so far, and the revision of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which rows of a global batch are read here."""
+    """The part of each global batch that this rank reads."""
 
     rank: int = 0
     world_size: int = 1
     even_attention: bool = True
-    """Deal rows so that attention costs all ranks the same; else neighbours go to one rank."""
+    """Deal rows so that all ranks have similar attention costs, instead of in order."""
     restart: bool = False
-    """Each pass begins again with the first step; else batches are given out once."""
+    """Start each pass at the first step. Otherwise, each batch is returned only once."""
 
 
 class Batches:
@@ -72,23 +72,23 @@ class Batches:
         seed: int = 0,
     ) -> None:
         if not 0 <= share.rank < share.world_size:
-            why = f"rank {share.rank} of {share.world_size}"
-            raise UserError("there is no such rank", why=why)
+            why = f"got rank={share.rank}; ranks go from 0 to {share.world_size - 1}"
+            raise UserError("invalid rank", why=why, hint="rank must be less than world_size")
         if problem := options.problems():
             raise UserError("invalid batch option", why=problem)
         for num_rows in schedule.row_counts:
             if num_rows % share.world_size:
                 raise UserError(
-                    "the ranks cannot share the global batch",
+                    "cannot divide the global batch among the ranks",
                     why=f"it has {num_rows} rows, and there are {share.world_size} ranks",
-                    hint="use a number of ranks that divides it",
+                    hint="use a global batch size that is a multiple of the number of ranks",
                 )
         self._readers, self._size = list(readers), size
         self.schedule = schedule
-        """What each step trains on; that of a mixture has a `report()` of its sources."""
+        """The sequences of each step. For a mixture, `report()` describes its sources."""
         self.share, self.options, self._seed = share, options, seed
         self.step = 0
-        """The step whose batch comes next."""
+        """The step of the next batch."""
         self._num_resumed = 0
         self._ahead = ReadAhead(self._readers, schedule)
         self._infilling: Infilling | None = None
@@ -96,7 +96,7 @@ class Batches:
             self._infilling = Infilling(options.fill_in_middle, self._readers, seed)
 
     def __len__(self) -> int:
-        """Steps from the first to the last, whichever comes next."""
+        """Number of steps in total, including those already taken."""
         if self.schedule.num_steps is None:
             raise TypeError(
                 "the number of steps is unknown: the loader has no end or serves a mixture"
@@ -105,7 +105,7 @@ class Batches:
 
     @property
     def filled_in_middle(self) -> dict[str, int]:
-        """How fill-in-the-middle treated the segments of this rank's batches so far, counted.
+        """Counts of what fill-in-the-middle did to the segments of this rank's batches so far.
 
         "PSM" and "SPM" count segments that were cut, "as stored" those that were not chosen. The
         other keys say why a chosen segment was not cut.
@@ -118,10 +118,10 @@ class Batches:
         return self.schedule.rows_left
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches from the next step on.
+        """Iterate over batches, starting with the next step.
 
         Raises:
-            UserError: all have been given out.
+            UserError: all batches have been returned already.
         """
         self.begin_pass()
         while (batch := self.advance()) is not None:
@@ -137,8 +137,8 @@ class Batches:
             self.step = 0
         if self.global_batch(self.step) is None:
             raise UserError(
-                "all batches have been given out",
-                why=f"the next step would be {self.step}",
+                "no batches left: all have been returned already",
+                why=f"the next step would be step {self.step}",
                 hint="ask for more epochs, or set restart=True to repeat the same pass",
             )
 
@@ -176,7 +176,10 @@ class Batches:
         return counts
 
     def give_out(self, standing: object, outcomes: Counter[str]) -> None:
-        """Count the next batch as given out: a twin made it, whose schedule has this standing."""
+        """Move past the next batch, which a twin made.
+
+        `standing` and `outcomes` are what the twin's schedule and fill-in-the-middle report.
+        """
         self.step += 1
         self.schedule.follow(standing)
         if self._infilling is not None:
@@ -272,7 +275,7 @@ class Batches:
         """
         if self.share.restart:
             why = "each pass starts at the first step, because restart=True"
-            raise UserError("this loader has no place to resume from", why=why)
+            raise UserError("cannot load a state into this loader", why=why)
         found = check_state(state, self._state(self.step))
         self.schedule.resume(found.step, found.progress)
         self.step = found.step
@@ -290,7 +293,7 @@ class Batches:
         )
 
     def _label_options(self) -> dict[str, Any]:
-        """Options that decide labels, as plain values."""
+        """Return the options that decide labels, as plain values."""
         options = [self._readers[0].targets, self.options.masked_lm]
         labels, masked_lm = msgspec.json.decode(msgspec.json.encode(options))
         options_of_labels = {**labels, "masked_lm": masked_lm}
@@ -302,7 +305,7 @@ class Batches:
         whole = self.global_batch(step)
         if whole is None:
             num_steps = self.schedule.num_steps
-            why = "the last step comes before it"
+            why = "the batches end before it"
             if num_steps is not None:
                 why = f"there are {num_steps} steps, counted from 0"
             hint = "ask for more epochs"
@@ -316,13 +319,13 @@ class Batches:
         return columns_of(content)
 
     def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:
-        """The sequences of a global batch that this rank reads with one of the readers."""
+        """Return the sequences that this rank reads with the reader of this number."""
         chosen = self._dealt(whole)[self.share.rank]
         found: Int64Array = whole.sequences[chosen[whole.sources[chosen] == number]]
         return found
 
     def _dealt(self, whole: GlobalBatch) -> Int64Array:
-        """Shape (world_size, num_rows / world_size): the rows of each rank."""
+        """Return the rows of each rank, shape (world_size, num_rows / world_size)."""
         num_rows, world_size = len(whole.sequences), self.share.world_size
         if world_size == 1 or not self.share.even_attention:
             return np.arange(num_rows).reshape(world_size, -1)
@@ -335,13 +338,13 @@ class Batches:
     def _content(
         self, whole: GlobalBatch, chosen: Int64Array, columns: tuple[str, ...] | None = None
     ) -> BatchContent:
-        """Some rows of a global batch, with all that arrays are made from."""
+        """Read the chosen rows of a global batch, with everything that its arrays depend on."""
         sources, sequences = whole.sources[chosen], whole.sequences[chosen]
         rows, layout = self._read(whole, chosen)
         epochs, firsts, times = whole.epochs[chosen], np.zeros_like(chosen), 1
         if whole.cut_length is not None:
             if self._infilling is not None:
-                raise UserError("these rows cannot be filled in the middle", why=CUTS_ROWS)
+                raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
             rows = shortened(rows, whole.cut_length)
             times = whole.row_length // whole.cut_length
             firsts = np.tile(np.arange(times) * whole.cut_length, len(chosen))
@@ -360,7 +363,7 @@ class Batches:
         )
 
     def _read(self, whole: GlobalBatch, chosen: Int64Array) -> tuple[Rows, Layout]:
-        """Some rows of a global batch, in their order."""
+        """Read the chosen rows of a global batch, in their order."""
         if len(self._readers) == 1:
             return self._read_from(0, whole, chosen)
         parts, places = [], []
@@ -376,7 +379,7 @@ class Batches:
     def _read_from(
         self, number: int, whole: GlobalBatch, chosen: Int64Array
     ) -> tuple[Rows, Layout]:
-        """Some rows of a global batch that are all of one reader."""
+        """Read the chosen rows of a global batch, which all belong to one reader."""
         reader, sequences = self._readers[number], whole.sequences[chosen]
         found = reader.read_layout(sequences, whole.row_length)
         if self._infilling is None:
@@ -385,12 +388,12 @@ class Batches:
 
 
 def _step(value: int) -> int:
-    """A step as a number from 0 on.
+    """Return a step as an int.
 
     Raises:
-        UserError: it is negative.
+        UserError: the step is negative.
     """
     step = operator.index(value)
     if step < 0:
-        raise UserError(f"there is no step {step}", why="steps count from 0")
+        raise UserError(f"there is no step {step}", why="steps are counted from 0")
     return step

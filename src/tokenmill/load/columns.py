@@ -1,12 +1,12 @@
-"""The arrays of a batch, derived from its rows and from where their segments lie.
+"""The arrays of a batch, computed from its rows and the boundaries of their segments.
 
-Rows of 7 tokens: a document 7 8 9 that goes on with 5, a document 3 4 2, one token of padding.
+A row of 7 tokens: a document 7 8 9 that continues with 5, a document 3 4 2, one token of padding.
 
     input_ids      7  8  9  3  4  2  0
     labels         8  9  5  4  2  -  -     "next"; "aligned" ones: -  8  9  -  4  2  -
-    position_ids   0  1  2  0  1  2  0     of the segment; "row": 0 1 2 3 4 5 6
+    position_ids   0  1  2  0  1  2  0     "segment"; with "row": 0 1 2 3 4 5 6
     segment_ids    0  0  0  1  1  1 -1
-    cu_seqlens     0  3  6  7              of fixed size: more rows end with empty segments
+    cu_seqlens     0  3  6  7              padded to a fixed size with empty segments
     loss_weights   ⅓  ⅓  ⅓  ½  ½  0  0     "document"
 """
 
@@ -31,10 +31,10 @@ from tokenmill.records import Int32Array, Int64Array
 Batch = dict[str, Any]
 
 FOR_TRANSFORMERS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache")
-"""With these and `position_ids`, `model(**batch)` keeps documents apart in models of transformers.
+"""With these and `position_ids`, `model(**batch)` of transformers keeps documents apart.
 
-With a cache, which is their default, they do not look at `position_ids`; FlashAttention does not
-in batches of several rows.
+With a cache, which is the default, these models ignore `position_ids`; with several rows in a
+batch, so does FlashAttention.
 """
 DEFAULT_COLUMNS = (
     "input_ids", "labels", "position_ids", "cu_seqlens", "max_seqlen", *FOR_TRANSFORMERS
@@ -42,29 +42,29 @@ DEFAULT_COLUMNS = (
 
 
 class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a batch holds."""
+    """Options for the contents of a batch."""
 
     columns: Annotated[
         tuple[str, ...], Meta(description="names of the arrays; all are listed in COLUMNS")
     ] = DEFAULT_COLUMNS
     positions: Annotated[
         Literal["segment", "document", "row"],
-        Meta(description="positions begin again in each segment, go on in a cut document, or run"),
+        Meta(description="count positions from the start of the segment, the document or the row"),
     ] = "segment"
     position_scale: Annotated[
-        float, Meta(gt=0, description="factor of positions; other than 1 makes them float32")
+        float, Meta(gt=0, description="multiply positions; any factor but 1 makes them float32")
     ] = 1.0
     loss_weights: Annotated[
         Literal["token", "document", "square-root"],
-        Meta(description="every token counts the same, every piece of a document, or in between"),
+        Meta(description="give equal weight to tokens, to segments, or something in between"),
     ] = "token"
     masked_lm: MaskedLM | None = None
-    """Labels of a masked language model, instead of causal ones."""
+    """Masked language modelling, instead of causal labels."""
     fill_in_middle: FillInMiddle | None = None
     """Cut some documents into prefix, middle and suffix, and put the middle last."""
 
     def problems(self) -> str:
-        """What is wrong with the options, or nothing."""
+        """Return what is wrong with the options, or an empty string."""
         unknown = sorted(set(self.columns) - set(COLUMNS))
         if unknown:
             return f"columns: unknown {', '.join(unknown)}; choose from {', '.join(COLUMNS)}"
@@ -72,7 +72,7 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return "columns: name at least one"
         rule = self.masked_lm
         if rule is not None and self.fill_in_middle is not None:
-            return "fill_in_middle: masked_lm has labels of its own"
+            return "fill_in_middle: cannot be combined with masked_lm"
         if rule is not None and rule.mask_share + rule.random_share > 1:
             return "masked_lm: mask_share and random_share add up to more than 1"
         return ""
@@ -80,18 +80,18 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @dataclass(frozen=True)
 class BatchContent:
-    """Everything that the arrays of a batch are made from."""
+    """Everything that the arrays of a batch are computed from."""
 
     rows: Rows
     most_segments: int
-    """That the rows can have all together, padding included."""
+    """The most segments that the rows can have in total, including padding."""
     options: BatchOptions
     provenance: Provenance | None = None
-    """For the columns that say where rows come from; None if rows are of no plan."""
+    """The origin of the rows; None if they do not come from a plan."""
 
     @cached_property
     def masked(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Ids and labels, those of a masked language model where it was asked for."""
+        """Ids and labels, masked if the options ask for masked language modelling."""
         rows, rule = self.rows, self.options.masked_lm
         if rule is None:
             return rows.ids, rows.labels
@@ -101,21 +101,21 @@ class BatchContent:
 
     @property
     def known_provenance(self) -> Provenance:
-        """Where the rows come from.
+        """The origin of the rows.
 
         Raises:
-            UserError: they are of no plan.
+            UserError: the rows do not come from a plan.
         """
         if self.provenance is None:
             raise UserError(
-                "these rows come from no plan",
-                why="task_ids, positions in documents and masked_lm follow from a plan",
+                "these rows do not come from a plan",
+                why="task_ids, document positions and masked_lm need a plan",
             )
         return self.provenance
 
 
 def columns_of(content: BatchContent) -> Batch:
-    """The arrays of a batch that its options name."""
+    """Return the columns that the options ask for."""
     return {name: COLUMNS[name](content) for name in content.options.columns}
 
 
@@ -128,7 +128,7 @@ def _labels(content: BatchContent) -> npt.NDArray[Any]:
 
 
 def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
-    """int64, or float32 where they are scaled."""
+    """int64, or float32 if positions are scaled."""
     rows, options = content.rows, content.options
     shape = rows.ids.shape
     if options.positions == "row":
@@ -145,9 +145,9 @@ def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
 
 
 def _document_positions(content: BatchContent) -> Int64Array:
-    """Shape (num_segments,): where in its document each segment begins; 0 for padding."""
+    """Return where each segment starts in its document, shape (num_segments,); 0 for padding."""
     layout, segmentation = content.known_provenance.layout, content.rows.segmentation
-    whole_row = content.rows.ids.size // (int(layout.rows[-1]) + 1)  # before it was cut
+    whole_row = content.rows.ids.size // (int(layout.rows[-1]) + 1)  # before rows were cut
     places = layout.rows * whole_row + layout.columns
     edges = segmentation.edges[:-1].astype(np.int64)
     owner = np.searchsorted(places, edges, side="right") - 1
@@ -176,12 +176,12 @@ def _task_ids(content: BatchContent) -> Int64Array:
 
 
 def _attention_mask(content: BatchContent) -> Int64Array:
-    """int64: 1 for tokens, 0 for padding. It says nothing of documents."""
+    """int64: 1 for tokens, 0 for padding. It does not separate documents."""
     return content.rows.real.astype(np.int64)
 
 
 def _loss_weights(content: BatchContent) -> npt.NDArray[np.float32]:
-    """float32; 0 where there is no label."""
+    """float32; 0 for tokens without a label."""
     targets = content.rows.has_label if content.options.masked_lm is None else _is_masked(content)
     if content.options.loss_weights == "token":
         return targets.astype(np.float32)
@@ -198,7 +198,7 @@ def _is_masked(content: BatchContent) -> npt.NDArray[np.bool_]:
 
 
 def _num_targets(content: BatchContent) -> int:
-    """Labels of the batch: what a sum of losses is divided by."""
+    """Number of labels in the batch; divide the sum of losses by it."""
     return int(np.count_nonzero(_labels(content) >= 0))
 
 
@@ -208,7 +208,7 @@ def _use_cache(content: BatchContent) -> bool:  # noqa: ARG001 - as all columns
 
 
 def _segmentation(content: BatchContent) -> object:
-    """Where segments lie; masks are made from it."""
+    """The boundaries of segments, to build masks from."""
     return content.rows.segmentation
 
 
@@ -224,7 +224,7 @@ COLUMNS: dict[str, Any] = {
     "loss_weights": _loss_weights,
     "num_targets": _num_targets,
     "segmentation": _segmentation,
-    # The names under which Hugging Face models take them.
+    # The same arrays, under the argument names of Hugging Face models.
     "cu_seq_lens_q": _cu_seqlens,
     "cu_seq_lens_k": _cu_seqlens,
     "max_length_q": _max_seqlen,

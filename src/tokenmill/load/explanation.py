@@ -1,4 +1,4 @@
-"""What a batch is made of: which part of which document stands where, and where that was read."""
+"""The origin of each segment of a batch: its document, and the record it was read from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SegmentOrigin:
 
 
 def origins(dataset: Dataset, layout: Layout, rows: list[dict[str, int]]) -> list[SegmentOrigin]:
-    """The segments of some rows; `rows` says of each its rank, row, plan, sequence and epoch."""
+    """Return the segments of rows; `rows` gives the rank, row, plan, sequence and epoch of each."""
     documents = np.asarray(layout.documents)
     records = dataset.records(documents)
     return [

@@ -1,12 +1,12 @@
-"""Fill-in-the-middle: a text is shown as its beginning and its end, and then its middle is said.
+"""Fill-in-the-middle: the model sees the start and the end of a text and predicts its middle.
 
-After M. Bavarian et al.: Efficient Training of Language Models to Fill in the Middle, 2022
-(arXiv 2207.14255). What is cut is a segment of a row: a document, or the part of it that the row
-holds ("context level" in the paper). So packing never parts a sentinel from what it belongs to.
-Segments grow by up to four tokens, for which the plan has reserved places.
+As in M. Bavarian et al.: Efficient Training of Language Models to Fill in the Middle, 2022
+(arXiv 2207.14255). It cuts segments of a row: a document, or the part of it in the row ("context
+level" in the paper). So packing never separates a sentinel from its text. A segment grows by up to
+four tokens, and the plan reserves positions for them.
 
-Whether, where and how a segment is cut follows from the seed, the source, the epoch, the sequence
-and the segment: never from the order of reading, the ranks or the workers.
+Whether and where a segment is cut depends only on the seed, the source, the epoch, the sequence and
+the segment, not on the order of reading, the ranks or the workers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Token = Annotated[str, Meta(min_length=1)] | Annotated[int, Meta(ge=0, lt=2**31)] | None
 
 LEAST_PLACES = 3
-"""Places that a segment needs for three sentinels; a fourth is for what ends the middle."""
-CUTS_ROWS = "a curriculum cuts them shorter, and would part sentinels from their text"
+"""Positions that a segment needs for three sentinels; a fourth is for the end of the middle."""
+CUTS_ROWS = "the curriculum cuts rows, which would separate sentinels from their text"
 AS_STORED = "as stored"
 OUTCOMES = {
     PSM: "PSM",
@@ -51,7 +51,7 @@ OUTCOMES = {
     HOLDS_SENTINEL: "holds a sentinel",
     NO_PLACE: "too few places",
 }
-"""What became of a segment that was to be cut; after the first two, why it was not."""
+"""Outcomes for a segment chosen to be cut; all after the first two say why it was not."""
 
 
 class FillInMiddle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,11 +74,11 @@ class FillInMiddle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Infilling:
-    """Fill-in-the-middle for the rows of some readers, one for each source.
+    """Applies fill-in-the-middle to the rows of readers, one for each source.
 
     Raises:
-        UserError: a plan reserves no places for sentinels, or has rows that cannot be cut, or the
-            tokenizer has no such tokens.
+        UserError: a plan reserves no positions for sentinels, or its rows cannot be cut, or the
+            tokenizer does not have the sentinels.
     """
 
     def __init__(self, rule: FillInMiddle, readers: list[RowReader], seed: int) -> None:
@@ -88,11 +88,11 @@ class Infilling:
         named = (rule.prefix, rule.middle, rule.suffix, rule.end)
         self.sentinels: Sentinels = find_sentinels(readers[0].dataset, named)
         self.counts: Counter[str] = Counter()
-        """What became of the segments that were counted."""
+        """How many segments had each outcome."""
 
     @property
     def identity(self) -> dict[str, float | int]:
-        """What batches depend on: shares and ids, as plain values."""
+        """The settings that batches depend on, shares and ids, as plain values."""
         shares = {"rate": self._rule.rate, "spm_share": self._rule.spm_share}
         return {**shares, **self.sentinels._asdict()}
 
@@ -102,14 +102,16 @@ class Infilling:
         content: tuple[Rows, Layout],
         drawn_from: tuple[Int64Array, Int64Array, int],
     ) -> tuple[Rows, Layout]:
-        """Rows of a reader with some segments cut; drawn from sequences, epochs and the source.
+        """Return the rows of a reader with some of their segments cut.
+
+        `drawn_from` is what the random draws depend on: sequences, epochs and the source.
 
         Raises:
-            VerificationError: segments with their reserved places do not fit into a row.
+            VerificationError: segments with their reserved positions do not fit in a row.
         """
         rows, layout = content
         cutting = Cutting(
-            float(self._rule.rate),  # an int would be compiled for once more
+            float(self._rule.rate),  # an int would make Numba compile again
             float(self._rule.spm_share),
             self.sentinels,
             reader.plan.rows.reserved,
@@ -118,18 +120,18 @@ class Infilling:
         origins = Origins(*drawn_from, self._seed)
         found = infilled((rows, layout, reader.has_no_loss(layout)), origins, reader.rules, cutting)
         if found is None:
-            raise reader.damaged("a sequence is longer than its row, with the places it reserves")
+            raise reader.damaged("a sequence with its reserved positions is longer than its row")
         return found
 
     def count(self, layout: Layout) -> None:
-        """Count what became of the segments of some rows."""
+        """Count the outcomes of the segments of these rows."""
         bits = layout.kinds & sum(OUTCOMES)
         for kind, number in zip(*np.unique(bits, return_counts=True), strict=True):
             self.counts[outcome(int(kind))] += int(number)
 
 
 def outcome(kind: int) -> str:
-    """What became of a segment of a kind."""
+    """Return the name of a segment's outcome."""
     return next((text for bit, text in OUTCOMES.items() if kind & bit), AS_STORED)
 
 
@@ -138,20 +140,20 @@ def _check_plan(reader: RowReader) -> None:
     planned = reader.plan.rows
     problem = ""
     if targets.across_documents:
-        problem = "across_documents would have a document predict a sentinel of the next one"
+        problem = "with across_documents, a document would predict a sentinel of the next document"
     elif targets.without_prefix:
-        problem = "without_prefix: the first tokens of a document move"
+        problem = "without_prefix excludes the first tokens of a document, and they would move"
     elif reader.rules.overlap:
-        problem = "tokens that windows repeat carry no loss, and they move"
+        problem = "tokens repeated by windows are excluded from the loss, and they would move"
     elif planned.joins_ends:
-        problem = "long documents keep both ends, and are two segments of one text"
+        problem = "with keep-both-ends, a long document is two segments of one text"
     if problem:
-        raise UserError("these rows cannot be filled in the middle", where=where, why=problem)
+        raise UserError("cannot fill in the middle of these rows", where=where, why=problem)
     if planned.reserved < LEAST_PLACES:
         raise UserError(
-            "the plan reserves no places for sentinels",
+            "the plan does not reserve enough positions for sentinels",
             where=where,
-            why=f"each segment has {planned.reserved} places beside its tokens; three sentinels, "
-            "and an EOS where a document is cut, need 4",
-            hint="tokenmill pack --reserve 4 makes such a plan (--name gives it a name of its own)",
+            why=f"it reserves {planned.reserved} for each segment; three sentinels, and an EOS if "
+            "the document was cut, need 4",
+            hint="make a plan with tokenmill pack --reserve 4 (--name sets its name)",
         )

@@ -1,4 +1,4 @@
-"""What a DataLoader is given, and what would divide or join batches that are whole already."""
+"""DataLoaders for complete batches, and protection against code that would split or join them."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from tokenmill.load.columns import Batch
 
 
 class DataLoaderOptions(TypedDict, total=False):
-    """Options of a DataLoader that leave batches and their order as they are."""
+    """Options of a DataLoader that do not change batches or their order."""
 
     pin_memory: bool
     prefetch_factor: int
-    """Batches that each worker makes ahead."""
+    """Number of batches that each worker prepares in advance."""
     persistent_workers: bool
     multiprocessing_context: str | None
     """"fork", "forkserver" or "spawn"."""
     timeout: float
     """Seconds to wait for a batch."""
     snapshot_every_n_steps: int
-    """Of a `StatefulDataLoader`."""
+    """Option of a `StatefulDataLoader`."""
 
 
 class TensorSource(ABC):
-    """Batches of one rank as tensors: to loop over, or for the DataLoader that it makes.
+    """Batches of one rank as tensors. Iterate over it, or call `dataloader()`.
 
     It is not a PyTorch dataset: a DataLoader with a batch size would stack its batches, and one
     with a sampler would change their order.
     """
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches from the next one on, as tensors.
+        """Iterate over batches of tensors, starting with the next one.
 
         Raises:
-            UserError: all have been given out.
+            UserError: all batches have been returned already.
         """
         return self.tensors()
 
     def __getitem__(self, index: object) -> NoReturn:
-        """Refused: only a DataLoader that takes the loader for a dataset of examples asks for it.
+        """Raise an error: only a DataLoader with this object as its dataset calls this.
 
         Raises:
             UserError: always.
         """
         raise UserError(
             "cannot make a DataLoader from a tokenmill loader",
-            why="its items are whole batches in a fixed order; a DataLoader would join or shuffle "
-            "them",
-            hint="call loader.dataloader(); in a Hugging Face Trainer, return that "
+            why="its items are complete batches in a fixed order, which a DataLoader would join or "
+            "shuffle",
+            hint="call loader.dataloader(); for a Hugging Face Trainer, return it "
             "from get_train_dataloader",
         )
 
@@ -67,22 +67,22 @@ class TensorSource(ABC):
         stateful: bool = False,
         **options: Unpack[DataLoaderOptions],
     ) -> DataLoader[Batch]:
-        """A DataLoader whose items are our batches, in their order.
+        """Return a DataLoader that yields these batches in order.
 
         Args:
-            num_workers: processes that make batches; the calling one makes them if it is 0.
-            stateful: make a `StatefulDataLoader` of torchdata, which keeps its workers' states.
-            options: of the DataLoader.
+            num_workers: number of processes that prepare batches. With 0, the calling process does.
+            stateful: return a `StatefulDataLoader` of torchdata, which keeps its workers' states.
+            options: further options of the DataLoader.
 
         Raises:
-            UserError: an option is none of these: it could divide, join or reorder batches.
+            UserError: an option is not allowed, because it could split, join or reorder batches.
         """
         known = sorted(DataLoaderOptions.__annotations__)
         if unknown := sorted(set(options) - set(known)):
             raise UserError(
                 f"unknown option of dataloader(): {', '.join(unknown)}",
                 why=f"the options are {', '.join(known)}",
-                hint="the loader itself decides the size and the order of batches",
+                hint="set the size and the order of batches in the loader",
             )
         kind: Any = DataLoader
         if stateful:
@@ -102,15 +102,15 @@ class TensorSource(ABC):
 
     @abstractmethod
     def tensors(self) -> Iterator[Batch]:
-        """Batches from the next one on; in a worker of a DataLoader, those that it has to make."""
+        """Yield batches from the next one on; in a worker of a DataLoader, only that worker's."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to go on with the next batch."""
+        """Return the state to resume at the next batch."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken."""
+        """Resume from a state."""
 
 
 class _Batches(IterableDataset[Batch]):
@@ -127,7 +127,7 @@ class _Batches(IterableDataset[Batch]):
         return self._source.tensors()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a worker that is spawned: what asks for the batches is only known here."""
+        """Check in the parent of a spawned worker, where the caller is known."""
         self._refuse_to_be_dispatched()
         return self.__dict__
 
@@ -138,7 +138,7 @@ class _Batches(IterableDataset[Batch]):
         self._source.load_state_dict(state)
 
     def _refuse_to_be_dispatched(self) -> None:
-        """Raise a UserError if Accelerate is dividing what the first rank gives among all ranks."""
+        """Raise a UserError if Accelerate is splitting the first rank's batches among all ranks."""
         state = sys.modules.get("accelerate.state")
         dispatching = sys.modules.get("accelerate.data_loader")
         if self._source.world_size == 1 or state is None or dispatching is None:
@@ -147,17 +147,16 @@ class _Batches(IterableDataset[Batch]):
         is_dispatcher = isinstance(active, dispatching.DataLoaderDispatcher)
         if is_dispatcher and getattr(active, "dataset", None) is self:
             raise UserError(
-                "Accelerate would divide the batches of one rank among all",
-                why="the loader was made for its rank, and a prepared DataLoader is divided again: "
-                "rows of the other ranks would be lost",
-                hint="use the DataLoader without accelerator.prepare",
+                "Accelerate would split the batches of the first rank among all ranks",
+                why="each rank has its own loader already, so the rows of the others would be lost",
+                hint="do not pass the DataLoader to accelerator.prepare",
             )
 
 
 class Passes:
-    """Whether workers have begun a pass; another one would give the same batches again.
+    """Remembers whether workers have begun a pass. A second one would repeat the same batches.
 
-    The mark stands in memory that forked workers share; spawned ones are sent it.
+    The mark is in memory shared with forked workers, and is sent to spawned ones.
     """
 
     def __init__(self, begun: int = 0) -> None:
@@ -166,34 +165,34 @@ class Passes:
 
     @property
     def has_begun(self) -> bool:
-        """Whether workers have begun."""
+        """Whether workers have begun a pass."""
         return bool(self._mark[0])
 
     def begin(self) -> None:
         """Mark, in a worker, that a pass has begun.
 
         Raises:
-            UserError: one has begun before.
+            UserError: a pass has begun already.
         """
         self.refuse_another()
         self._mark[0] = 1
 
     def refuse_another(self) -> None:
-        """Raise a UserError where a pass has begun."""
+        """Raise a UserError if a pass has begun."""
         if self.has_begun:
             raise UserError(
-                "this loader has already given out its batches",
+                "the batches of this loader have been returned already",
                 why="another pass would repeat the same batches in the same order",
-                hint="ask for more epochs, load a state to begin elsewhere, or set restart=True "
+                hint="ask for more epochs, load a state to start elsewhere, or set restart=True "
                 "to repeat the same pass",
             )
 
     def forget(self) -> None:
-        """Passes begin elsewhere from now on."""
+        """Allow another pass, because a state was loaded."""
         self._mark[0] = 0
 
     def __reduce__(self) -> tuple[type[Passes], tuple[int]]:
         found = self._mark[0]
-        if get_spawning_popen() is not None:  # a worker, which shares no memory with this process
+        if get_spawning_popen() is not None:  # a spawned worker shares no memory with this process
             self._mark[0] = 1
         return type(self), (found,)

@@ -1,4 +1,4 @@
-"""How far a model lets a document in a row depend on the document before it."""
+"""Measure how much a model lets a document in a row depend on the document before it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tokenmill.load.columns import Batch
 
 
 def leak(model: Any, one: Batch, other: Batch, *, first: int) -> float:
-    """How much the logits from token `first` on change, relative to those before it.
+    """Return how much the logits from token `first` on change, relative to those before it.
 
     Args:
-        model: of transformers; its mode is kept.
-        one: a batch of a few tokens, as the model is to be given them.
+        model: a model of transformers. It is run in evaluation mode.
+        one: a batch of a few tokens, as passed to the model.
         other: the same batch with other tokens before `first`.
-        first: where the second document of each row begins.
+        first: position at which the second document of each row starts.
     """
     was_training = model.training
     model.eval()  # without dropout

@@ -1,4 +1,4 @@
-"""Batches as PyTorch tensors: an iterable dataset for a bare loop, a DataLoader, or a trainer."""
+"""Batches as PyTorch tensors: for a training loop, a DataLoader or a trainer."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from tokenmill.load.frameworks import Passes, TensorSource
 
 
 class Loader(TensorSource):
-    """The batches of one rank; a thread makes the next ones while the trainer computes.
+    """The batches of one rank. A thread prepares the next ones while the trainer computes.
 
-    Of the workers of `loader.dataloader(n)` each makes every n-th batch, without a thread, and the
-    DataLoader puts them into their order. The state then is that of the trainer's own step:
-    `state_dict(step)`; with `stateful=True`, the DataLoader keeps those of its workers.
+    With `loader.dataloader(n)`, each worker process prepares every n-th batch, and the DataLoader
+    puts them in order. To save a state then, pass the trainer's step: `state_dict(step)`. With
+    `stateful=True`, the DataLoader keeps the states of its workers.
 
     Args:
-        batches: what is given out.
-        prefetch: batches that the thread makes ahead; 0: there is no thread.
-        pin_memory: whether tensors are in pinned memory; None: if CUDA is available.
+        batches: the batches to return.
+        prefetch: number of batches that the thread prepares in advance. With 0, there is no thread.
+        pin_memory: whether tensors are in pinned memory. None: if CUDA is available.
 
     Raises:
-        UserError: `prefetch` is no number of batches.
+        UserError: `prefetch` is not an integer of 0 or more.
     """
 
     def __init__(
         self, batches: Batches, prefetch: int = PREFETCH, pin_memory: bool | None = None
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
-            why = f"prefetch={prefetch!r}; it counts batches, from 0 on"
+            why = f"prefetch must be an integer of 0 or more, got {prefetch!r}"
             raise UserError("invalid loader option", why=why)
         self.batches = batches
         self._prefetch, self._pin_memory = prefetch, pin_memory
         self._passes = Passes()
         self._worker_step: int | None = None
-        """In a worker: the step of its next batch, once it has begun or been resumed."""
+        """In a worker: the step of its next batch, once it has started or resumed."""
 
     def __len__(self) -> int:
-        """Steps from the first to the last, whichever comes next."""
+        """Number of steps in total, including those already taken."""
         return len(self.batches)
 
     @property
@@ -56,7 +56,7 @@ class Loader(TensorSource):
         return self.batches.share.world_size
 
     def tensors(self) -> Iterator[Batch]:
-        """Batches from the next step on; in a worker, every one that it has to make."""
+        """Yield batches from the next step on; in a worker of a DataLoader, only that worker's."""
         worker = get_worker_info()
         if worker is None:
             if not self.batches.share.restart:
@@ -78,35 +78,36 @@ class Loader(TensorSource):
             yield as_tensors(batch)
 
     def _finish(self) -> Callable[[Batch], Batch]:
-        """What is done with each batch, in the thread if there is one."""
+        """Return the function that turns each batch into tensors, in the thread if there is one."""
         has_cuda = torch.cuda.is_available()
         if self._pin_memory and not has_cuda:
-            hint = "leave pin_memory out: it is on wherever CUDA is"
+            hint = "omit pin_memory: it is on by default if CUDA is available"
             raise UserError("cannot pin memory", why="CUDA is not available", hint=hint)
         return as_tensors if self._pin_memory is False or not has_cuda else _Pinning()
 
     @property
     def step(self) -> int:
-        """The step whose batch comes next."""
+        """The step of the next batch."""
         return self.batches.step
 
     def explain(self, step: int) -> list[SegmentOrigin]:
-        """What the batches of a step are made of: see `Batches.explain`."""
+        """Return the origin of every segment in a step: see `Batches.explain`."""
         return self.batches.explain(step)
 
     def digest(self, step: int) -> str:
-        """SHA-256 of the global batch of a step: see `Batches.digest`."""
+        """Return the SHA-256 of the global batch of a step: see `Batches.digest`."""
         return self.batches.digest(step)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """What is needed to go on at a step, by default the next one: see `Batches.state_dict`."""
+        """Return the state to resume at a step, by default the next: see `Batches.state_dict`."""
         worker = get_worker_info()
         if worker is None:
             if step is None and self._passes.has_begun:
                 raise UserError(
-                    "cannot tell how far training has come",
-                    why="workers of a DataLoader made the batches",
-                    hint="state_dict(step) with the trainer's own step, or a StatefulDataLoader",
+                    "cannot tell which step training has reached",
+                    why="workers of a DataLoader prepared the batches",
+                    hint="pass the trainer's step, state_dict(step), or use dataloader(n, "
+                    "stateful=True)",
                 )
             return self.batches.state_dict(step)
         next_step = self.batches.step + worker.id
@@ -115,10 +116,10 @@ class Loader(TensorSource):
         return {**self.batches.state_dict(next_step), "workers": worker.num_workers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken: see `Batches.load_state_dict`.
+        """Resume from a state: see `Batches.load_state_dict`.
 
         Raises:
-            UserError: it is of another loader, or of a worker among another number of them.
+            UserError: the state belongs to another loader, or to another number of workers.
         """
         workers = None
         if isinstance(state, dict):
@@ -128,9 +129,9 @@ class Loader(TensorSource):
         num_workers = None if worker is None else worker.num_workers
         if workers is not None and workers != num_workers:
             raise UserError(
-                "the state is of a worker",
-                why=f"it was one of {workers}, and here are {num_workers or 'none'}",
-                hint="keep num_workers, or resume with loader.state_dict(step)",
+                "the state belongs to a worker of a DataLoader",
+                why=f"it was one of {workers} workers; now there are {num_workers or 'none'}",
+                hint="use the same num_workers, or resume from loader.state_dict(step)",
             )
         self.batches.load_state_dict(state)
         self._worker_step = None if workers is None else self.batches.step
@@ -138,7 +139,7 @@ class Loader(TensorSource):
 
 
 def as_tensors(batch: Batch) -> Batch:
-    """A batch with tensors in place of arrays, which share their memory."""
+    """Return a batch with tensors that share the memory of its arrays."""
     return {
         name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
         for name, value in batch.items()
@@ -146,15 +147,15 @@ def as_tensors(batch: Batch) -> Batch:
 
 
 class _Pinning:
-    """Copies batches to memory that a GPU reads by itself: that of the caller, in any thread."""
+    """Copies batches to pinned memory of the caller's GPU, from any thread."""
 
     def __init__(self) -> None:
         self._caller, self._device = threading.get_ident(), torch.cuda.current_device()
 
     def __call__(self, batch: Batch) -> Batch:
         if threading.get_ident() != self._caller:
-            torch.cuda.set_device(self._device)  # else a thread would wake up GPU 0 in every rank
-            torch.set_num_threads(1)  # of this thread; the others belong to the trainer
+            torch.cuda.set_device(self._device)  # else the thread would start GPU 0 in every rank
+            torch.set_num_threads(1)  # in this thread only; the trainer keeps its own
         return {
             name: value.pin_memory() if isinstance(value, torch.Tensor) else value
             for name, value in as_tensors(batch).items()

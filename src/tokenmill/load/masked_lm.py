@@ -1,8 +1,8 @@
-"""Labels of masked language models: some tokens are hidden, and are what the model has to say.
+"""Masked language modelling: some tokens are hidden, and the model predicts them.
 
-The choice is that of J. Devlin et al.: BERT, 2019 (arXiv 1810.04805): of the tokens that are
-chosen, most become the mask token, some a random token, some stay. It follows from the seed, the
-epoch, the sequence and the place in it, so every epoch hides others, and a resumed run the same.
+As in J. Devlin et al.: BERT, 2019 (arXiv 1810.04805): most chosen tokens become the mask token,
+some become a random token, and some stay. The choice depends on the seed, the epoch, the sequence
+and the position in it: each epoch masks other tokens, and a resumed run masks the same ones.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class MaskedLM(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def mask_tokens(
     rows: Rows, origins: tuple[Int64Array, ...], seed: int, rule: MaskedLM
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Ids with tokens hidden, and labels (IGNORE_INDEX elsewhere), in the dtype of the rows.
+    """Return masked ids, and labels (IGNORE_INDEX if not predicted), in the dtype of the rows.
 
-    `origins` say of each row (shape (num_rows,) each) its sequence, its epoch, its first place in
-    the sequence, and its source.
+    `origins` are the sequence, the epoch, the first position in the sequence, and the source of
+    each row, shape (num_rows,) each.
     """
     sequences, epochs, firsts, sources = origins
     keys = keyed_hash(sequences.astype(np.uint64), seed)
@@ -90,5 +90,5 @@ def _mask(
 
 @inlined
 def _unit(value: np.uint64) -> float:
-    """A number in [0, 1) from the upper 53 bits."""
+    """Return a number in [0, 1) from the upper 53 bits."""
     return np.float64(value >> np.uint64(11)) / 9007199254740992.0

@@ -1,4 +1,4 @@
-"""A batch in parts, for gradient accumulation."""
+"""Split a batch into micro-batches, for gradient accumulation."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ def micro_batches(batch: Batch, count: int) -> list[Batch]:
     """
     shapes = [value.shape for value in batch.values() if getattr(value, "ndim", 0) == 2]
     if not shapes or count < 1 or shapes[0][0] % count:
-        why = f"{shapes[0][0]} rows in {count} parts" if shapes else "no array has rows"
-        raise UserError("a batch cannot be divided", why=why)
+        why = f"it has {shapes[0][0]} rows" if shapes else "no array has rows"
+        raise UserError(f"cannot split the batch into {count} equal parts", why=why)
     num_rows, row_length = (int(size) for size in shapes[0])
     if "num_targets" in batch and "labels" not in batch:
-        raise UserError("a batch cannot be divided", why="num_targets are counted in labels")
+        raise UserError(
+            "cannot split the batch",
+            why="it has num_targets but no labels, from which those of each part are counted",
+            hint="add labels to the columns of the loader, or leave out num_targets",
+        )
     step = num_rows // count
     places = np.arange(count + 1) * step * row_length
     return [_part(batch, slice(i * step, (i + 1) * step), places) for i in range(count)]
 
 
 def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
-    """Some rows of a batch whose parts begin at `places` of its tokens."""
+    """Return some rows of a batch; its parts start at these positions of its tokens."""
     part: Batch = {}
     for name, value in batch.items():
         if name in EDGES:
@@ -53,7 +57,7 @@ def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
             part[name] = value[rows]
     edges = [part[name] for name in EDGES if name in part]
     for name in LONGEST:
-        if name in batch:  # without edges, the longest of the whole is still a bound
+        if name in batch:  # without edges, the maximum of the whole batch is still a bound
             part[name] = int(np.diff(np.asarray(edges[0])).max()) if edges else batch[name]
     if "num_targets" in batch:
         part["num_targets"] = int((np.asarray(part["labels"]) >= 0).sum())
@@ -61,10 +65,10 @@ def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
 
 
 def _edges(edges: Any, number: int, places: Int64Array) -> Any:
-    """The edges of a part, counted from its first token, in an array of the same size for all.
+    """Return the edges of a part, counted from its first token, with the same size for all parts.
 
-    That is the fixed size of the whole divided by the number of parts; or the whole size, where
-    a part has more segments than that, because rows were cut.
+    The size is that of the whole divided by the number of parts. If a part has more segments than
+    that, because rows were cut, it is the size of the whole.
     """
     values = np.asarray(edges)
     bounds = np.searchsorted(values, places)

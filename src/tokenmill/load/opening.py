@@ -1,4 +1,4 @@
-"""From what a user asks for to batches: the options of a loader, checked together."""
+"""Create batches from the options of a loader, and check them together."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ Count = Annotated[int, Meta(ge=1)]
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size of a batch, the order of sequences, and the rank."""
 
-    batch_size: Annotated[Count | None, Meta(description="rows of a step on each rank")] = None
-    global_batch_size: Annotated[Count | None, Meta(description="rows over all ranks")] = None
+    batch_size: Annotated[Count | None, Meta(description="rows per step on each rank")] = None
+    global_batch_size: Annotated[Count | None, Meta(description="rows per step, all ranks")] = None
     tokens_per_batch: Annotated[
-        Count | None, Meta(description="tokens on each rank, for rows of several lengths")
+        Count | None, Meta(description="tokens per step on each rank, if row lengths vary")
     ] = None
     rank: Annotated[int, Meta(ge=0)] | None = None
     world_size: Count | None = None
     seed: Annotated[int, Meta(ge=0)] = 0
     shuffle: Annotated[
-        Shuffle, Meta(description="over the whole epoch, within some blocks, or not")
+        Shuffle, Meta(description="shuffle the whole epoch, within blocks, or not at all")
     ] = "global"
-    epochs: Annotated[Count | None, Meta(description="None: without end")] = 1
+    epochs: Annotated[Count | None, Meta(description="None: repeat without end")] = 1
     restart: Annotated[
-        bool, Meta(description="each pass begins again with the first step, as for validation")
+        bool, Meta(description="start each pass at the first step, as for validation")
     ] = False
     even_attention: Annotated[
-        bool, Meta(description="deal rows to ranks so that attention costs all the same")
+        bool, Meta(description="deal rows so that ranks have similar attention costs")
     ] = True
 
     def size(self) -> BatchSize:
-        """Rows or tokens of a global batch.
+        """Return the size of a global batch, in rows or tokens.
 
         Raises:
             UserError: not exactly one size is given.
@@ -64,7 +64,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "give exactly one batch size",
                 why=f"batch_size={given[0]}, global_batch_size={given[1]}, "
                 f"tokens_per_batch={given[2]}",
-                hint="give one of them; only the global batch is kept when ranks change",
+                hint="global_batch_size does not change if the number of ranks does",
             )
         if self.tokens_per_batch is not None:
             return BatchSize(tokens=self.tokens_per_batch * (self.world_size or 1))
@@ -72,10 +72,10 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return BatchSize(rows=self.global_batch_size or rows)
 
     def share(self) -> Share:
-        """Which part of a global batch is read here.
+        """Return the part of each global batch that this rank reads.
 
         Raises:
-            UserError: several processes run, and it is not said which of them this is.
+            UserError: several processes run, and `rank` and `world_size` are missing.
         """
         return Share(
             self.rank or 0, known_world_size(self.world_size), self.even_attention, self.restart
@@ -83,7 +83,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def known_world_size(given: int | None) -> int:
-    """How many ranks share a global batch: as many as given, or one.
+    """Return the number of ranks: the given one, or 1.
 
     Raises:
         UserError: none is given, and several processes run.
@@ -91,9 +91,9 @@ def known_world_size(given: int | None) -> int:
     processes = os.environ.get("WORLD_SIZE", "1")
     if given is None and processes.isdecimal() and int(processes) > 1:
         raise UserError(
-            "the loader does not know which rank it is for",
-            why=f"WORLD_SIZE is {processes}: every process would train on the same rows",
-            hint="give rank and world_size of data parallelism, or world_size=1",
+            "rank and world_size are missing",
+            why=f"WORLD_SIZE is {processes}; without them, all processes train on the same rows",
+            hint="pass the rank and world_size of data parallelism, or world_size=1",
         )
     return given or 1
 
@@ -105,10 +105,12 @@ def open_batches(
     curriculum: Curriculum | None = None,
     **options: Any,
 ) -> Batches:
-    """The batches of a plan; options are the fields of OrderOptions, BatchOptions and Targets.
+    """Return the batches of a plan.
+
+    Options are the fields of OrderOptions, BatchOptions and Targets.
 
     Raises:
-        UserError: an option is invalid or unknown, or there is no such plan.
+        UserError: an option is invalid or unknown, or the plan does not exist.
     """
     given = sorted(
         {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}.intersection(
@@ -116,12 +118,12 @@ def open_batches(
         )
     )
     if curriculum is not None and given:
-        why = f"{', '.join(given)}: it has its own"
-        raise UserError("a curriculum decides what a step takes, and in which order", why=why)
+        why = f"a curriculum sets its own batch size and order; got {', '.join(given)}"
+        raise UserError("these options cannot be combined with a curriculum", why=why)
     order, content, targets = split_options(options)
     is_cut = curriculum is not None and bool(curriculum.row_lengths)
     if is_cut and content.fill_in_middle is not None:
-        raise UserError("these rows cannot be filled in the middle", why=CUTS_ROWS)
+        raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
     found = plan if isinstance(plan, Plan) else open_plan(dataset, plan or only_plan(dataset))
     reader = RowReader(dataset, found, targets, np.dtype(np.int64))
     schedule: Schedule
@@ -137,8 +139,8 @@ def open_batches(
         raise UserError(
             "not enough rows for one global batch",
             where=str(found.folder),
-            why=f"it takes {' or '.join(map(str, schedule.row_counts))} rows of one length, and "
-            f"there are {schedule.rows_left} rows in all",
+            why=f"it needs {' or '.join(map(str, schedule.row_counts))} rows of one length, and "
+            f"there are {schedule.rows_left} rows in total",
             hint="use a smaller batch or more epochs",
         )
     return Batches([reader], schedule, size, order.share(), content, order.seed)
@@ -150,20 +152,20 @@ def mix_batches(
     when_one_ends: Literal["stop", "go on"] = "stop",
     **options: Any,
 ) -> Batches:
-    """The batches of a mixture; options are those of `open_batches` but the curriculum.
+    """Return the batches of a mixture, with the options of `open_batches` except `curriculum`.
 
     Raises:
-        UserError: an option is invalid or unknown, or the sources do not fit together.
+        UserError: an option is invalid or unknown, or the sources cannot be mixed.
     """
     if "epochs" in options:
         raise UserError(
-            "each source of a mixture has its own epochs", hint="MixtureSource(epochs=...)"
+            "epochs cannot be set for a whole mixture", hint="set MixtureSource(epochs=...)"
         )
     order, content, targets = split_options(options)
     size = order.size()
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
     if schedule.batch(0) is None:
-        why = f"it takes {schedule.row_counts[0]} rows, and the sources end before it is complete"
+        why = f"it needs {schedule.row_counts[0]} rows, and the sources have fewer"
         raise UserError("not enough rows for one global batch", why=why)
     readers = [
         RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
@@ -172,10 +174,10 @@ def mix_batches(
 
 
 def only_plan(dataset: Dataset) -> str:
-    """The name of the one plan that a dataset has.
+    """Return the name of a dataset's only plan.
 
     Raises:
-        UserError: it has none, or several.
+        UserError: the dataset has no plan, or several.
     """
     names = dataset.plans
     if len(names) != 1:
@@ -191,26 +193,26 @@ def only_plan(dataset: Dataset) -> str:
 
 
 def split_options(options: dict[str, Any]) -> tuple[OrderOptions, BatchOptions, Targets]:
-    """Flat options as structs.
+    """Return flat options as structs.
 
     Raises:
-        UserError: one is unknown, or has a wrong value.
+        UserError: an option is unknown, or its value is invalid.
     """
     order, content, targets = make_options((OrderOptions, BatchOptions, Targets), options)
     return order, content, targets
 
 
 def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple[Any, ...]:
-    """Flat options, each as a field of the one struct that has it.
+    """Return one struct of each kind, with the options that are its fields.
 
     Raises:
-        UserError: one is unknown, or has a wrong value.
+        UserError: an option is unknown, or its value is invalid.
     """
     known = [name for kind in kinds for name in kind.__struct_fields__]
     if unknown := sorted(set(options) - set(known)):
         close = [name for name in (nearest(each, known) for each in unknown) if name]
         raise UserError(
-            f"unknown option of a loader: {', '.join(unknown)}",
+            f"unknown loader option: {', '.join(unknown)}",
             why=f"the options are {', '.join(known)}",
             hint=f"did you mean {', '.join(close)}?" if close else "",
         )
@@ -218,14 +220,14 @@ def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple
 
 
 def _made(kind: type[S], options: dict[str, Any]) -> S:
-    """The options that are fields of a struct, as that struct."""
+    """Return a struct with the options that are its fields."""
     own = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in options.items()
         if name in kind.__struct_fields__
     }
     for name, value in own.items():
-        if isinstance(value, (FillInMiddle, MaskedLM)):  # msgspec checks none in a constructor
+        if isinstance(value, (FillInMiddle, MaskedLM)):  # msgspec does not check constructors
             own[name] = msgspec.to_builtins(value)
     try:
         return msgspec.convert(own, kind)

@@ -1,4 +1,4 @@
-"""The tokens that mark prefix, middle and suffix: those of known models, or named ones."""
+"""The tokens that mark prefix, middle and suffix: given by the user, or those of a known model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ KNOWN: dict[str, tuple[Name, Name, Name, Name]] = {
     "Code Llama": ("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>"),
     "DeepSeek-Coder": ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>", None),
 }
-"""By model: prefix, middle, suffix, and what ends the middle, if it is not EOS alone."""
+"""By model: prefix, middle and suffix, and the token that ends the middle if it is not EOS."""
 
 
 def find_sentinels(dataset: Dataset, named: tuple[Name, Name, Name, Name]) -> Sentinels:
-    """The ids of the tokens that are `named` (prefix, middle, suffix, end), or of a known model's.
+    """Return the ids of the `named` tokens (prefix, middle, suffix, end), or of a known model's.
 
-    The tokenizer is opened only where an id has to be found.
+    The tokenizer is opened only if an id has to be looked up.
 
     Raises:
-        UserError: some are named and some are not, the tokenizer has no such token, or one token
-            is to mark two parts.
+        UserError: only some tokens are named, the tokenizer does not have a token, or two parts
+            have the same token.
     """
     given = [name for name in named[:3] if name is not None]
     if given and len(given) < 3:
-        why = "prefix, middle and suffix are named together, or not at all"
-        raise UserError("not all sentinels are named", why=why)
+        why = "prefix, middle and suffix must be given together"
+        raise UserError("some sentinels are missing", why=why)
     reference = None
     if not given or any(isinstance(name, str) for name in named):
         reference = open_reference(dataset)
@@ -41,7 +41,7 @@ def find_sentinels(dataset: Dataset, named: tuple[Name, Name, Name, Name]) -> Se
         named = (*known[:3], known[3] if named[3] is None else named[3])
     ids = [-1 if name is None else _id_of(name, reference, dataset) for name in named]
     if len(set(ids)) < 4:
-        raise UserError("a token marks two parts", why=f"the sentinels' ids are {ids}")
+        raise UserError("the sentinels must be different tokens", why=f"their ids are {ids}")
     prefix, middle, suffix, end = ids
     return Sentinels(prefix, middle, suffix, end, dataset.manifest.tokenizer.eos_id)
 
@@ -52,10 +52,10 @@ def _of_a_known_model(reference: Reference, dataset: Dataset) -> tuple[Name, Nam
             return names
     models = ", ".join(KNOWN)
     raise UserError(
-        "the tokenizer has no sentinels for filling in the middle",
+        "the tokenizer has no known sentinels for fill-in-the-middle",
         where=dataset.location,
-        why=f"it has those of none of these: {models}",
-        hint="FillInMiddle(prefix=..., middle=..., suffix=...) names others, by content or id",
+        why=f"it does not have the tokens of {models}",
+        hint="name them, by content or id: FillInMiddle(prefix=..., middle=..., suffix=...)",
     )
 
 
@@ -64,11 +64,11 @@ def _id_of(name: str | int, reference: Reference | None, dataset: Dataset) -> in
         largest = dataset.manifest.tokenizer.largest_id
         if name > largest:
             why = f"the largest id of the tokenizer is {largest}"
-            raise UserError(f"there is no token {name}", where=dataset.location, why=why)
+            raise UserError(f"no token has the id {name}", where=dataset.location, why=why)
         return name
     assert reference is not None
     found = reference.token_id(name)
     if found is None:
-        hint = "name another token, or give its id"
+        hint = "give another token, or its id"
         raise UserError(f"the tokenizer has no token {name!r}", where=dataset.location, hint=hint)
     return found

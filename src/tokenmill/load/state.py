@@ -1,4 +1,4 @@
-"""The state of a loader: a step, and what must be the same for its batches to be the same."""
+"""The state of a loader: a step, and everything that its batches depend on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE_VERSION = 1
 
 
 class SourceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What identifies the data of a source."""
+    """The identity of a source's data."""
 
     dataset: str
     plan: str
@@ -22,24 +22,24 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where training goes on, and with what."""
+    """The step to resume at, and the identity of the data and its order."""
 
     version: int = STATE_VERSION
     step: int
     seed: int
     global_batch: dict[str, int | None]
-    """Its rows or its tokens."""
+    """Size in rows or in tokens."""
     sources: list[SourceState]
     order: dict[str, Any]
-    """What the order depends on, beside the data."""
+    """Settings that the order depends on."""
     labels: dict[str, Any]
-    """Which tokens are labels, and where they stand."""
+    """Settings that decide the labels."""
     progress: dict[str, Any]
-    """How far the order has come, where the step alone does not say it."""
+    """Progress that does not follow from the step alone."""
 
 
 def describe_source(reader: RowReader) -> SourceState:
-    """What identifies the data that a reader reads."""
+    """Return the identity of the data that a reader reads."""
     return SourceState(
         dataset=reader.dataset.manifest.dataset_id,
         plan=reader.plan.manifest.plan_id,
@@ -48,15 +48,15 @@ def describe_source(reader: RowReader) -> SourceState:
 
 
 def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
-    """The state that `values` hold, if training can go on with it here.
+    """Return the state in `values`, if training can resume from it.
 
     Raises:
-        UserError: it cannot; the message says what differs.
+        UserError: it cannot. The message lists what differs.
     """
     if not isinstance(values, dict):
-        raise UserError("not the state of a loader", why=f"it is a {type(values).__name__}")
+        raise UserError("not the state of a loader", why=f"got a {type(values).__name__}")
     if values.get("version", STATE_VERSION) != STATE_VERSION:
-        why = f"its version is {values['version']}; this version reads {STATE_VERSION}"
+        why = f"it has version {values['version']}; this tokenmill reads {STATE_VERSION}"
         raise UserError("the state was saved by another version of tokenmill", why=why)
     try:
         found = msgspec.convert(values, LoaderState)
@@ -67,21 +67,21 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
         raise UserError(
             "the state belongs to another loader",
             why="\n       ".join(differences),
-            hint="open the dataset and the plan that it was saved with, in the same order and with "
-            "the same global_batch_size; ranks and workers may differ",
+            hint="open the same dataset and plan, with the same order and global_batch_size; ranks "
+            "and workers may differ",
         )
     return found
 
 
 def _differences(found: LoaderState, own: LoaderState) -> Iterator[str]:
     if found.step < 0:
-        yield f"step: it is {found.step}"
+        yield f"step: got {found.step}"
     yield from _difference("seed", found.seed, own.seed)
     for name in ("rows", "tokens"):
         sizes = found.global_batch.get(name), own.global_batch.get(name)
         yield from _difference(f"{name} of a global batch", *sizes)
     if len(found.sources) != len(own.sources):
-        yield f"sources: there are {len(found.sources)} there, {len(own.sources)} here"
+        yield f"sources: {len(found.sources)} in the state, {len(own.sources)} here"
     for number, (theirs, ours) in enumerate(zip(found.sources, own.sources, strict=False)):
         of = f" of source {number}" if len(own.sources) > 1 else ""
         for name in ("dataset", "tokenizer", "plan"):
@@ -94,4 +94,4 @@ def _differences(found: LoaderState, own: LoaderState) -> Iterator[str]:
 
 def _difference(name: str, there: Any, here: Any) -> Iterator[str]:
     if there != here:
-        yield f"{name}: {there} there, {here} here"
+        yield f"{name}: {there} in the state, {here} here"

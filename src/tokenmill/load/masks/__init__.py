@@ -1,16 +1,16 @@
-"""Masks: defined once, and given to each consumer in its own form.
+"""Attention masks: define a mask once, and get it in the form that a library needs.
 
-    rules        what a query sees inside its segment     Causal() & (Window(1024) | Sinks(4))
-    definition   how rules are combined, and the law above them
+    rules        which keys a query attends to            Causal() & (Window(1024) | Sinks(4))
+    definition   how rules are combined, and the limits of every mask
     grid         the queries and keys of a batch          Grid(segmentation)
     forms        dense: bool, multiplicative, additive, inverted
     varlen       boundaries only: cu_seqlens, seqlens, position_ids, seq_idx
-    windows      a window as each consumer counts it
-    blocks       which tiles are empty, full or partial; `spans` decides them
+    windows      the window size that each library expects
+    blocks       which tiles are empty, full or partial, with the help of `spans`
     bias         ALiBi and relative-position buckets
     torch_forms  for SDPA and FlexAttention
 
-The last one needs torch and is imported by its name only.
+`torch_forms` needs PyTorch, so it must be imported by name.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Which tiles of an attention matrix are empty, full or partial, from boundaries alone.
+"""Find which tiles of an attention matrix are empty, full or partial, from boundaries alone.
 
 Tiles of 4 queries by 4 keys, causal, segments of 8 and 4 tokens (`#` full, `+` partial):
 
     queries 0-3     + . .
     queries 4-7     # + .
-    queries 8-11    . . +      a kernel skips `.` and does not ask the mask in `#`
+    queries 8-11    . . +      a kernel skips `.` and does not evaluate the mask in `#`
 
-A tile is cut at segment boundaries into pieces, each of one segment. A piece is decided by the
-spans of its positions (`spans.py`), else by its corners, and only what is left is evaluated
-element by element. Tiles that no segment connects are never looked at, so the work is that of the
-segments, not of rows squared.
+A tile is cut at segment boundaries into pieces of one segment each. Most pieces are decided from
+the spans of their positions (`spans.py`) or from their corners. Only the rest is evaluated element
+by element. Tiles that no segment connects are never visited, so the work grows with the segments,
+not with the square of the row length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tokenmill.records import Int32Array, Int64Array
 
 PIECES_AT_ONCE = 1 << 20
 ELEMENTS_AT_ONCE = 1 << 22
-"""They bound what is held at once, to tens of megabytes."""
+"""Limit on the elements in memory, for tens of megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class Tiles:
     """Tiles with visible elements; arrays have shape (num_rows, query tiles, key tiles)."""
 
     partial: BoolArray
-    """Some elements are visible, or the tile is cut off by the end of its row."""
+    """Some elements are visible, or the tile extends past the end of its row."""
     full: BoolArray
     """All elements are visible."""
 
 
 def find_tiles(mask: Mask, grid: Grid, block_size: tuple[int, int] = (128, 128)) -> Tiles:
-    """Tiles of `block_size` (queries, keys), counted from the first query and the first key.
+    """Return tiles of `block_size` (queries, keys), counted from the first query and key.
 
     Raises:
         UserError: the grid lacks what the mask needs, or a block has no tokens.
     """
     grid.check(mask)
     if min(block_size) < 1:
-        raise UserError("a block has no tokens", why=f"block_size is {block_size}")
+        raise UserError("block_size must be at least 1", why=f"got {block_size}")
     queries = _strips(grid, grid.first_query, block_size[0])
     keys = _strips(grid, 0, block_size[1])
     shape = (grid.num_rows, queries.num_tiles, keys.num_tiles)
@@ -68,14 +68,14 @@ def find_tiles(mask: Mask, grid: Grid, block_size: tuple[int, int] = (128, 128))
 
 
 def ordered(flags: BoolArray) -> tuple[Int32Array, Int32Array]:
-    """Tiles of each query tile, as FlexAttention lists them.
+    """Return the key tiles of each query tile, in the format of FlexAttention.
 
     Args:
         flags: shape (num_rows, query tiles, key tiles).
 
     Returns:
-        How many are set, shape (num_rows, query tiles), and indices, shape of `flags`: of those
-        that are set, then of the others, both ascending.
+        The number of set flags, shape (num_rows, query tiles), and key tile indices in the shape
+        of `flags`: those with a set flag first, then the others, both ascending.
     """
     counts = np.zeros(flags.shape[:-1], np.int32)
     indices = np.empty(flags.shape, np.int32)
@@ -103,13 +103,13 @@ def _order(flags: BoolArray, counts: Int32Array, indices: Int32Array) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
-    """Tokens of one segment in one tile, one side of a piece; arrays have shape (num_strips,)."""
+    """The tokens of a segment in a tile: one side of a piece. Arrays have shape (num_strips,)."""
 
     rows: Int64Array
     tiles: Int64Array
     segments: Int32Array
     firsts: Int32Array
-    """Positions in the segment: of the first token and of the last."""
+    """Positions in the segment of the first and of the last token."""
     lasts: Int32Array
     num_tiles: int
 
@@ -119,7 +119,7 @@ class _Strips:
 
 
 def _strips(grid: Grid, first: int, block_size: int) -> _Strips:
-    """Strips of all rows, from column `first` on, in tiles counted from there."""
+    """Return the strips of all rows from column `first` on, in tiles counted from there."""
     length, edges = grid.row_length, grid.segmentation.edges
     num_tiles = -(-(length - first) // block_size)
     tile_starts = np.arange(num_tiles) * block_size + first
@@ -143,7 +143,7 @@ def _strips(grid: Grid, first: int, block_size: int) -> _Strips:
 def _pieces(
     queries: _Strips, keys: _Strips, num_segments: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Pairs of strips that share a segment, as indices of both; many at a time."""
+    """Yield pairs of strips that share a segment, as indices of both, many at a time."""
     first_keys = np.searchsorted(keys.segments, np.arange(num_segments + 1))
     firsts = first_keys[queries.segments]
     counts = first_keys[queries.segments + 1] - firsts
@@ -159,7 +159,7 @@ def _pieces(
 
 
 class _Decider:
-    """Says of pieces whether none, some or all of their elements are visible."""
+    """Decides for pieces whether none, some or all of their elements are visible."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Decider:
         self._corners = q[[0, -1], None], k[[0, -1]]
 
     def decide(self, *pieces: Int64Array) -> Outcome:
-        """One answer for each piece."""
+        """Return the outcome for each piece."""
         q, k = (self._spans(*side) for side in zip(self._sides, pieces, strict=True))
         answer: Outcome = visible(self._on_spans, q, k)
         for part, some, every in self._evaluated(answer, pieces, self._corners):
@@ -192,7 +192,10 @@ class _Decider:
     def _evaluated(
         self, answer: Outcome, pieces: tuple[Int64Array, ...], offsets: tuple[Int32Array, ...]
     ) -> Iterator[tuple[Int64Array, BoolArray, BoolArray]]:
-        """Undecided pieces: whether some of their elements at `offsets` are seen, and all."""
+        """Yield undecided pieces, and whether some and all of their elements are visible.
+
+        Only elements at `offsets` are evaluated.
+        """
         undecided = np.flatnonzero(answer.undecided)
         step = max(ELEMENTS_AT_ONCE // (offsets[0].size * offsets[1].size), 1)
         for begin in range(0, len(undecided), step):
@@ -205,15 +208,15 @@ class _Decider:
             yield part, seen.any((1, 2)), seen.all((1, 2))
 
     def _spans(self, strips: _Strips, chosen: Int64Array) -> Tokens:
-        """What rules know of some strips as wholes."""
+        """Return the spans of strips, for rules to evaluate."""
         positions = Span(strips.firsts[chosen], strips.lasts[chosen])
         return self._grid.tokens(strips.segments[chosen], positions, lambda v: Span(v, v))
 
     def _tokens(self, strips: _Strips, chosen: Int64Array, offsets: Int32Array) -> Tokens:
-        """What rules know of tokens of some strips; `offsets` broadcast against (chosen, 1, 1).
+        """Return tokens of strips, for rules to evaluate; `offsets` broadcast to (chosen, 1, 1).
 
-        A strip's last token stands for all that would lie behind it: to meet a token again changes
-        neither whether some elements are visible nor whether all are.
+        Offsets past the end of a strip give its last token again. Evaluating a token twice does not
+        change whether some or all elements are visible.
         """
         firsts, lasts = (ends[chosen][:, None, None] for ends in (strips.firsts, strips.lasts))
         positions = np.minimum(firsts + offsets, lasts)

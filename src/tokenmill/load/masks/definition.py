@@ -1,4 +1,4 @@
-"""Masks, defined once: which keys a query sees inside its segment.
+"""How masks are defined: which keys a query attends to inside its segment.
 
 Rules are combined with `&`, `|` and `~`. `Causal() & (Window(2) | Sinks(1))` on 5 tokens:
 
@@ -8,12 +8,12 @@ Rules are combined with `&`, `|` and `~`. `Causal() & (Window(2) | Sinks(1))` on
     query 3    x . x x
     query 4    x . . x x
 
-One law stands above every rule (`visible`): a query sees nothing outside its segment, padding
-being a segment too, and it always sees itself, so that no softmax is over nothing.
+Two limits hold for every rule (`visible`). A query attends to nothing outside its segment; padding
+is a segment, too. And it always attends to itself, so that no softmax is empty.
 
-A rule is one expression of operators on `Tokens`. The same expression runs on arrays of numpy
-(dense masks), on tensors of torch (`mask_mod`), and on the spans of positions that a tile covers
-(`blocks.py`: which tiles are empty, full or partial), so that the forms cannot drift apart.
+A rule is a single expression of operators on `Tokens`. The same expression is evaluated on NumPy
+arrays (dense masks), on tensors (`mask_mod`), and on the spans of positions that a tile covers
+(`blocks.py`), so all forms agree.
 """
 
 from __future__ import annotations
@@ -27,33 +27,40 @@ from tokenmill.load.rows.segmentation import BoolArray
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What rules know of queries, or of keys.
+    """The properties of queries, or of keys, that rules can use.
 
-    Each field is a numpy array, a torch tensor or a `Span`; those of queries broadcast against
-    those of keys.
+    Each field is a NumPy array, a tensor or a `Span`. Fields of queries broadcast against those of
+    keys.
     """
 
     segment: Any
     """Number of the segment, over all rows."""
     position: Any
-    """From 0 on in each segment."""
+    """Position in the segment, from 0."""
     prefix: Any = None
-    """Tokens of the segment's prefix."""
+    """Length of the segment's prefix in tokens."""
     task: Any = None
     """Task id of the segment; -1 for padding."""
 
 
 def visible(mask: Mask, q: Tokens, k: Tokens) -> Any:
-    """Whether queries see keys: the law that holds for every rule."""
+    """Return whether queries attend to keys, within the limits that hold for every rule."""
     return (q.segment == k.segment) & (mask._rule(q, k) | (q.position == k.position))
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A rule which keys a query sees, once both are in one segment."""
+    """A rule for which keys of its segment a query attends to.
+
+    Combine masks with `&`, `|` and `~`. A query always attends to itself, and never to another
+    segment.
+    """
 
     def _rule(self, q: Tokens, k: Tokens) -> Any:
-        """An expression in which no comparison names a field of `q`, or of `k`, twice."""
+        """Return whether `q` attends to `k`.
+
+        No comparison may use a field of `q`, or of `k`, twice: spans would lose how they relate.
+        """
         raise NotImplementedError
 
     def __and__(self, other: Mask) -> Mask:
@@ -68,7 +75,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class And(Mask):
-    """What both masks let a query see."""
+    """The keys that both masks allow."""
 
     left: Mask
     right: Mask
@@ -79,7 +86,7 @@ class And(Mask):
 
 @dataclass(frozen=True)
 class Or(Mask):
-    """What either mask lets a query see."""
+    """The keys that either mask allows."""
 
     left: Mask
     right: Mask
@@ -90,7 +97,7 @@ class Or(Mask):
 
 @dataclass(frozen=True)
 class Not(Mask):
-    """What a mask hides; a query still sees itself."""
+    """The keys that a mask does not allow, and the query itself."""
 
     mask: Mask
 
@@ -100,18 +107,18 @@ class Not(Mask):
 
 @dataclass(frozen=True)
 class BlockPattern(Mask):
-    """Which blocks of `size` tokens see which, counted from the segment's start."""
+    """A rule for blocks of `size` tokens, counted from the start of the segment."""
 
     size: int
 
     def _table(self, longest: int) -> BoolArray:
-        """Shape (blocks, blocks), enough for segments of `longest` tokens."""
+        """Return which blocks attend to which, shape (blocks, blocks), for `longest` tokens."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class _BlockTable(Mask):
-    """A pattern whose table, indexed by query block and key block, is of the consumer's kind."""
+    """A pattern with its table, indexed by query block and key block, in the form to compute in."""
 
     size: int
     table: Any
@@ -121,7 +128,7 @@ class _BlockTable(Mask):
 
 
 def with_tables(mask: Mask, longest: int, convert: Callable[[BoolArray], Any]) -> Mask:
-    """The same mask with the tables of its patterns, for segments of up to `longest` tokens."""
+    """Return the mask with the tables of its patterns, for segments of up to `longest` tokens."""
     if isinstance(mask, BlockPattern):
         return _BlockTable(mask.size, convert(mask._table(longest)))
     parts = _parts(mask)
@@ -131,11 +138,11 @@ def with_tables(mask: Mask, longest: int, convert: Callable[[BoolArray], Any]) -
 
 
 def uses(mask: Mask, kind: type[Mask]) -> bool:
-    """Whether a mask of this kind is part of it."""
+    """Return whether a mask contains a mask of this kind."""
     return isinstance(mask, kind) or any(uses(part, kind) for part in _parts(mask).values())
 
 
 def _parts(mask: Mask) -> dict[str, Mask]:
-    """The masks that it is combined from, by field."""
+    """Return the masks that a mask combines, by field."""
     values = {field.name: getattr(mask, field.name) for field in fields(mask)}
     return {name: value for name, value in values.items() if isinstance(value, Mask)}

@@ -1,4 +1,4 @@
-"""Dense forms of a mask, in numpy: bool, multiplicative, additive, and Megatron's inverted one.
+"""Dense masks as NumPy arrays: bool, multiplicative, additive, and Megatron's inverted form.
 
 A causal row of two segments, 2 and 1 tokens:
 
@@ -22,7 +22,7 @@ from tokenmill.load.rows.segmentation import BoolArray
 
 
 def dense(mask: Mask, grid: Grid) -> BoolArray:
-    """True where a query sees a key, shape (num_rows, num_queries, row_length).
+    """Return True where a query attends to a key, shape (num_rows, num_queries, row_length).
 
     Raises:
         UserError: the grid lacks what the mask needs.
@@ -39,9 +39,9 @@ def dense(mask: Mask, grid: Grid) -> BoolArray:
 
 
 def inverted(mask: Mask, grid: Grid) -> BoolArray:
-    """True where a key is masked, shape (num_rows, 1, num_queries, row_length).
+    """Return True where a key is masked, shape (num_rows, 1, num_queries, row_length).
 
-    Megatron's `attention_mask`, the opposite of what SDPA takes.
+    This is Megatron's `attention_mask`, the opposite of the mask of SDPA.
 
     Raises:
         UserError: the grid lacks what the mask needs.
@@ -50,7 +50,7 @@ def inverted(mask: Mask, grid: Grid) -> BoolArray:
 
 
 def multiplicative(mask: Mask, grid: Grid, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """1 where a query sees a key and 0 elsewhere, of the shape of `dense`.
+    """Return 1 where a query attends to a key and 0 elsewhere, in the shape of `dense`.
 
     Raises:
         UserError: the grid lacks what the mask needs.
@@ -61,12 +61,13 @@ def multiplicative(mask: Mask, grid: Grid, dtype: npt.DTypeLike = np.float32) ->
 def additive(
     mask: Mask, grid: Grid, dtype: npt.DTypeLike = np.float32, value: float = -np.inf
 ) -> npt.NDArray[np.floating]:
-    """0 where a query sees a key and `value` elsewhere, of the shape of `dense`.
+    """Return 0 where a query attends to a key and `value` elsewhere, in the shape of `dense`.
 
-    Added to scores before the softmax. No row of it is all `value`, so minus infinity gives no NaN.
+    Add it to the scores before the softmax. Minus infinity is safe: each query attends to itself,
+    so no softmax is empty.
 
     Raises:
-        UserError: `value` is no negative number of that dtype (-1e9 is none of float16), or the
+        UserError: `value` is not a negative number of that dtype (float16 cannot hold -1e9), or the
             grid lacks what the mask needs.
     """
     with np.errstate(over="ignore"):
@@ -76,22 +77,24 @@ def additive(
 
 
 def check_additive(value: float, stored: float, dtype: str) -> None:
-    """Whether a value that hides keys survives its dtype.
+    """Check that a dtype can hold a value that hides keys.
 
     Raises:
-        UserError: it does not, or hides nothing.
+        UserError: it cannot, or the value is not negative.
     """
     if not value < 0 or np.isinf(stored) != np.isinf(value):
-        why = f"{value} is {stored} in {dtype}"
-        hint = "minus infinity always does; or the lowest finite number of the dtype"
-        raise UserError("an additive mask cannot hide keys with this value", why=why, hint=hint)
+        why = f"it must be negative and fit in the dtype; {value} is {stored} in {dtype}"
+        hint = "use minus infinity, or the lowest finite number of the dtype"
+        raise UserError("invalid value for an additive mask", why=why, hint=hint)
 
 
 def padding_mask(grid: Grid) -> npt.NDArray[np.int64]:
-    """Hugging Face's 2-D `attention_mask`: 1 for tokens, 0 for padding, of (num_rows, row_length).
+    """Return a 2-D `attention_mask` for Hugging Face, shape (num_rows, row_length).
+
+    It is 1 for tokens and 0 for padding.
 
     Raises:
-        UserError: a row holds two segments or more, which this form would join.
+        UserError: a row has several segments, which this form would join.
     """
     rows = grid.segmentation.rows[~grid.segmentation.is_padding]
     if (np.bincount(rows, minlength=1) > 1).any():
@@ -99,8 +102,8 @@ def padding_mask(grid: Grid) -> npt.NDArray[np.int64]:
         raise UserError(
             "a 2-D attention_mask cannot keep segments apart",
             where=f"row {row}",
-            why="it knows tokens and padding only",
-            hint="position_ids without an attention_mask, or a 4-D mask",
+            why="it only separates tokens from padding, and the row has several segments",
+            hint="pass position_ids without an attention_mask, or a 4-D mask",
         )
     return (grid.segmentation.ids >= 0).astype(np.int64)
 

@@ -1,12 +1,12 @@
-"""What a mask is laid over: the segments of rows, and which of their tokens are queries.
+"""Grids: the queries and keys that a mask is computed for.
 
-Queries are the last `num_queries` tokens of each row; keys are all of its tokens. Where keys are
-cached, the same row is met again with fewer queries:
+Keys are all tokens of a row, and queries are its last `num_queries` tokens. If keys are cached,
+there are fewer queries than keys:
 
     row          7 8 9 3 4 2
     segment      0 0 0 1 1 1
     position     0 1 2 0 1 2
-    2 queries            4 2      the first of them is query 0, and sees keys 3 4
+    2 queries            4 2      the first one is query 0; if causal, it attends to keys 3 4
 """
 
 from __future__ import annotations
@@ -28,48 +28,52 @@ from tokenmill.records import Int32Array
 
 @dataclass(frozen=True)
 class Grid:
-    """Queries by keys, for each row of a batch.
+    """The queries and keys of each row of a batch.
 
     Raises:
-        UserError: more queries than tokens in a row; not one value for each segment.
+        UserError: there are more queries than tokens in a row, or a field does not have one value
+            per segment.
     """
 
     segmentation: Segmentation
     num_queries: int | None = None
-    """Queries of each row, its last tokens; all of them if None."""
+    """Number of queries: the last tokens of each row. None: all tokens."""
     prefix_lengths: npt.NDArray[np.integer] | None = None
-    """Shape (num_segments,), for `Prefix`: leading tokens that all queries of the segment see."""
+    """For `Prefix`: length of each segment's prefix in tokens, shape (num_segments,)."""
     tasks: npt.NDArray[np.integer] | None = None
-    """Shape (num_segments,), for `Task` and `by_source`; that of padding is ignored."""
+    """For `Task` and `by_source`: task id of each segment, shape (num_segments,).
+
+    Values for padding are ignored.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.first_query <= self.row_length:
-            why = f"{self.num_queries} queries, {self.row_length} tokens"
-            raise UserError("queries are the last tokens of a row", why=why)
+            why = f"got {self.num_queries} for rows of {self.row_length} tokens"
+            raise UserError("num_queries cannot be larger than a row", why=why)
         for name in ("prefix_lengths", "tasks"):
             values = getattr(self, name)
             if values is not None and np.shape(values) != (len(self.segmentation),):
-                why = f"{np.shape(values)}, and there are {len(self.segmentation)} segments"
-                hint = "padding is a segment too"
-                raise UserError(f"{name} needs one value a segment", why=why, hint=hint)
+                why = f"got shape {np.shape(values)} for {len(self.segmentation)} segments"
+                hint = "count padding as a segment, too"
+                raise UserError(f"{name} must have one value per segment", why=why, hint=hint)
 
     @staticmethod
     def of_batch(batch: Mapping[str, Any], **fields: Any) -> Grid:
-        """The rows of a batch that has the column `segmentation`.
+        """Return the grid of a batch with the column `segmentation`.
 
-        Each source of a mixture is a task, where the batch has the column `task_ids`.
+        If the batch has the column `task_ids`, each source of a mixture is a task.
 
         Args:
-            batch: what a loader gives.
+            batch: a batch of a loader.
             fields: `num_queries` and `prefix_lengths`.
 
         Raises:
-            UserError: it has no such column.
+            UserError: the batch has no column `segmentation`.
         """
         segmentation = batch.get("segmentation")
         if not isinstance(segmentation, Segmentation):
-            hint = 'loader(columns=(..., "segmentation"))'
-            raise UserError("masks are made from the column segmentation", hint=hint)
+            hint = 'add it to the columns of the loader: columns=(..., "segmentation")'
+            raise UserError("the batch has no column segmentation", hint=hint)
         tasks = batch.get("task_ids")
         if tasks is not None:
             tasks = np.asarray(tasks)[segmentation.rows]
@@ -77,22 +81,22 @@ class Grid:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the batch."""
+        """Number of rows."""
         return self.segmentation.num_rows
 
     @property
     def row_length(self) -> int:
-        """Keys of each row."""
+        """Number of keys in each row."""
         return self.segmentation.row_length
 
     @property
     def first_query(self) -> int:
-        """Tokens of a row that are no queries."""
+        """Position of the first query in a row."""
         return 0 if self.num_queries is None else self.row_length - self.num_queries
 
     @cached_property
     def keys(self) -> Tokens:
-        """Fields of shape (num_rows, row_length), int32."""
+        """All tokens of the rows; fields are int32 with shape (num_rows, row_length)."""
         numbers = np.arange(len(self.segmentation), dtype=np.int32)
         segments = np.repeat(numbers, self.segmentation.lengths).reshape(-1, self.row_length)
         return self.tokens(segments, self.segmentation.positions)
@@ -100,7 +104,10 @@ class Grid:
     def tokens(
         self, segments: Int32Array, positions: Any, shaped: Callable[[Int32Array], Any] = np.asarray
     ) -> Tokens:
-        """Tokens at `positions` of `segments`; what segments have in common goes as `shaped`."""
+        """Return the tokens at `positions` of `segments`.
+
+        `shaped` is applied to the fields that all tokens of a segment share.
+        """
 
         def of_segments(values: Int32Array | None) -> Any:
             return None if values is None else shaped(values[segments])
@@ -121,18 +128,18 @@ class Grid:
 
     @cached_property
     def query_lengths(self) -> Int32Array:
-        """Shape (num_segments,): tokens of each segment that are queries."""
+        """Number of queries in each segment, shape (num_segments,)."""
         first = self.segmentation.rows * self.row_length + self.first_query
         edges = self.segmentation.edges
         return (edges[1:] - np.maximum(edges[:-1], first)).clip(0).astype(np.int32)
 
     def check(self, mask: Mask) -> None:
-        """Whether it has what a mask asks for.
+        """Check that the grid has the fields that a mask needs.
 
         Raises:
-            UserError: it does not.
+            UserError: a field is missing.
         """
         for kind, name in ((Prefix, "prefix_lengths"), (Task, "tasks")):
             if uses(mask, kind) and getattr(self, name) is None:
-                hint = f"Grid(segmentation, {name}=...), a value for each segment"
-                raise UserError(f"a mask needs {name}", where=repr(mask), hint=hint)
+                hint = f"pass one value per segment: Grid(segmentation, {name}=...)"
+                raise UserError(f"the mask needs {name}", where=repr(mask), hint=hint)

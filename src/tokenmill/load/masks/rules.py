@@ -1,4 +1,4 @@
-"""The rules that masks are made of. On a segment of 6 tokens, query 4 sees the keys marked:
+"""The rules that masks consist of. The keys that query 4 attends to, in a segment of 6 tokens:
 
                                        0 1 2 3 4 5
     Bidirectional()                    x x x x x x
@@ -7,11 +7,11 @@
     Window(2, dilation=2)              . . x . x .
     Window(2, both_sides=True)         . . . x x x
     Chunks(3)                          . . . x x x
-    Sinks(2), GlobalTokens((0, 1))     x x . . x .     the query itself is always seen
+    Sinks(2), GlobalTokens((0, 1))     x x . . x .     a query always attends to itself
     Prefix(), of 3 tokens              x x x . x .
     Blocks(2, ((2, 1),))               . . x x x .
 
-Sinks, global tokens and prefixes are joined to others with `|`, chunks are cut out with `&`.
+Add sinks, global tokens and prefixes to other rules with `|`. Restrict rules to chunks with `&`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tokenmill.permutation import keyed_hash
 
 @dataclass(frozen=True)
 class Bidirectional(Mask):
-    """All keys of the segment. With one segment to a row it is the padding mask of encoders."""
+    """All keys of the segment. With one segment per row, this is the padding mask of encoders."""
 
     def _rule(self, _q: Tokens, k: Tokens) -> Any:
         return k.position >= 0
@@ -40,7 +40,7 @@ class Bidirectional(Mask):
 
 @dataclass(frozen=True)
 class Causal(Mask):
-    """The query itself and what stands before it."""
+    """The query itself and all keys before it."""
 
     def _rule(self, q: Tokens, k: Tokens) -> Any:
         return k.position <= q.position
@@ -48,10 +48,11 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """The last `size` keys, the query's own included; with a dilation every so many-th of them.
+    """The last `size` keys, including the query's own; with a dilation of d, every d-th key.
 
-    Sparse Transformers (arXiv 1904.10509), Longformer (arXiv 2004.05150). With `both_sides`, as
-    many keys to the right. What consumers call a window of W differs by one: see `windows.py`.
+    With `both_sides`, as many keys after the query, too. Sparse Transformers (arXiv 1904.10509),
+    Longformer (arXiv 2004.05150). Libraries disagree by one on what a window of W means: see
+    `windows`.
     """
 
     size: int
@@ -75,7 +76,7 @@ class Window(Mask):
 
 @dataclass(frozen=True)
 class Sinks(Mask):
-    """The first `count` tokens of the segment (arXiv 2309.17453); to be joined with a window."""
+    """The first `count` tokens of the segment (arXiv 2309.17453). Combine it with a window."""
 
     count: int
 
@@ -88,7 +89,7 @@ class Sinks(Mask):
 
 @dataclass(frozen=True)
 class GlobalTokens(Mask):
-    """Tokens at some positions see all, and all see them (Longformer, arXiv 2004.05150)."""
+    """Tokens at these positions attend to all, and all attend to them (arXiv 2004.05150)."""
 
     positions: tuple[int, ...]
 
@@ -103,7 +104,7 @@ class GlobalTokens(Mask):
 
 @dataclass(frozen=True)
 class Prefix(Mask):
-    """The prefix of the segment, `Grid.prefix_lengths`; prefix-LM is `Causal() | Prefix()`."""
+    """The prefix of the segment (`Grid.prefix_lengths`). Prefix-LM is `Causal() | Prefix()`."""
 
     def _rule(self, _q: Tokens, k: Tokens) -> Any:
         return k.position < k.prefix
@@ -111,7 +112,7 @@ class Prefix(Mask):
 
 @dataclass(frozen=True)
 class Chunks(Mask):
-    """Tokens of the query's own chunk, counted from the segment's start (Llama 4)."""
+    """The query's own chunk of `size` tokens, counted from the start of the segment (Llama 4)."""
 
     size: int
 
@@ -124,7 +125,7 @@ class Chunks(Mask):
 
 @dataclass(frozen=True)
 class Task(Mask):
-    """All keys of segments of one task, `Grid.tasks`."""
+    """All keys, in segments with this task id (`Grid.tasks`)."""
 
     task: int
 
@@ -133,7 +134,10 @@ class Task(Mask):
 
 
 def by_source(masks: Mapping[int, Mask], otherwise: Mask) -> Mask:
-    """A mask for the segments of each task id, and one for all others and for padding."""
+    """Return a mask that applies one mask per task id; `otherwise` applies to the rest.
+
+    Padding counts as the rest.
+    """
     rest: Mask = Bidirectional()
     for task in masks:
         rest = rest & ~Task(task)
@@ -142,7 +146,10 @@ def by_source(masks: Mapping[int, Mask], otherwise: Mask) -> Mask:
 
 @dataclass(frozen=True)
 class Blocks(BlockPattern):
-    """Pairs (query block, key block), in blocks of `size` tokens from the segment's start."""
+    """The given pairs (query block, key block) of blocks of `size` tokens.
+
+    Blocks are counted from the start of the segment.
+    """
 
     pairs: tuple[tuple[int, int], ...]
 
@@ -160,11 +167,11 @@ class Blocks(BlockPattern):
 
 @dataclass(frozen=True)
 class RandomBlocks(BlockPattern):
-    """Each block draws `count` of the blocks before it, without replacement; both see each other.
+    """Each block draws `count` earlier blocks without replacement, and both attend to each other.
 
-    As in BigBird (arXiv 2007.14062). A draw depends on `seed`, `count` and the block's number, not
-    on what comes after it: a segment that grows, as cached keys do, keeps its mask. Its table
-    takes the square of the blocks of the longest segment, in bytes.
+    As in BigBird (arXiv 2007.14062). A draw depends only on `seed`, `count` and the number of the
+    block, so a segment that grows, as with cached keys, keeps its mask. If the longest segment has
+    n blocks, the table takes up to 4 n^2 bytes.
     """
 
     count: int
@@ -174,13 +181,13 @@ class RandomBlocks(BlockPattern):
         _at_least(self, 1, self.size, self.count)
 
     def _table(self, longest: int) -> BoolArray:
-        # Rounded up, so that batches of like lengths share a table: it only begins alike.
+        # Round up, so that batches of similar lengths share a table: a larger one starts the same.
         return _drawn_blocks(1 << (longest // self.size).bit_length(), self.count, self.seed)
 
 
 @lru_cache(maxsize=8)
 def _drawn_blocks(num_blocks: int, count: int, seed: int) -> BoolArray:
-    """Samples without replacement, by R. W. Floyd (CACM 30:9, 1987), for all blocks at once."""
+    """Return samples without replacement for all blocks, by R. W. Floyd (CACM 30:9, 1987)."""
     table = np.zeros((num_blocks, num_blocks), np.bool_)
     blocks = np.arange(num_blocks, dtype=np.int64)
     for draw in range(count):
@@ -197,4 +204,5 @@ def _drawn_blocks(num_blocks: int, count: int, seed: int) -> BoolArray:
 
 def _at_least(mask: Mask, least: int, *values: int) -> None:
     if min(values, default=least) < least:
-        raise UserError("a mask is out of range", where=repr(mask), why=f"less than {least}")
+        why = f"its values must be at least {least}"
+        raise UserError("invalid mask", where=repr(mask), why=why)

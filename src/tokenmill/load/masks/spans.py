@@ -1,4 +1,4 @@
-"""Rules on spans of positions: whether of a tile none is visible, some, or all.
+"""Evaluate rules on spans of positions: is none, some or all of a tile visible?
 
 A tile of queries 4..7 and keys 0..3 of one segment:
 
@@ -6,9 +6,9 @@ A tile of queries 4..7 and keys 0..3 of one segment:
     Window(3)    q.position - k.position < 3   4..7 - 0..3 = 1..7 < 3   mixed
     Sinks(2)     k.position < 2                0..3 < 2                 mixed
 
-A comparison is decided by the ends of spans, and exactly: of a span every integer is taken, and
-queries and keys are taken independently of each other. What two that are mixed make together is
-not known from that, so an `Outcome` holds all the answers that are still possible.
+A comparison is decided exactly by the ends of the spans, because a tile contains every pair of a
+query and a key. If two comparisons are both mixed, their combination is not known. So an `Outcome`
+holds all answers that are still possible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokenmill.load.rows.segmentation import BoolArray
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Of each tile, the answers that are still possible; arrays of one shape."""
+    """The answers that are still possible for each tile. All arrays have the same shape."""
 
     none: BoolArray
     mixed: BoolArray
@@ -32,12 +32,12 @@ class Outcome:
 
     @staticmethod
     def of(some: BoolArray, every: BoolArray) -> Outcome:
-        """From whether some elements of a tile are visible, and whether all are."""
+        """Create outcomes from whether some and whether all elements of a tile are visible."""
         return Outcome(~some, some & ~every, every)
 
     @property
     def undecided(self) -> BoolArray:
-        """Where more than one answer is possible."""
+        """Whether more than one answer is possible."""
         return (self.mixed & (self.none | self.every)) | (self.none & self.every)
 
     def __and__(self, other: Outcome) -> Outcome:
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Of each tile, the values from `first` to `last` that a field takes; all of one shape."""
+    """The range of a field in each tile, from `first` to `last`, both included."""
 
     first: npt.NDArray[np.integer]
     last: npt.NDArray[np.integer]
@@ -91,7 +91,7 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """Remainders of a span, which are no span: all that can be asked is where they are 0."""
+    """The remainders of a span. They are not a span; they can only be compared with 0."""
 
     span: Span
     size: int
@@ -103,9 +103,9 @@ class Remainder:
 
 
 class SpanTable:
-    """A table of bool, looked up by spans of its rows and of its columns.
+    """A table of bool that can be looked up by spans of its rows and columns.
 
-    Sums over all rectangles from the first corner tell how many cells of any other one are set.
+    A summed-area table gives the number of set cells in any rectangle.
     """
 
     def __init__(self, table: BoolArray) -> None:

@@ -1,10 +1,10 @@
-"""Forms of a mask for PyTorch: tensors for SDPA, `mask_mod` and `BlockMask` for FlexAttention.
+"""Masks for PyTorch: tensors for SDPA, and `mask_mod` and `BlockMask` for FlexAttention.
 
     block = block_mask(Causal() & Window(1024), Grid(segmentation), device="cuda")
     flex_attention(query, key, value, block_mask=block)
 
-`block_mask` finds its tiles from boundaries and never evaluates rows squared; it holds what
-`create_block_mask` would. Import this module by its name: it alone needs torch.
+`block_mask` equals the result of `create_block_mask`, but finds its tiles from boundaries instead
+of evaluating every query and key. Import this module by name, because it needs PyTorch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Device = torch.device | str
 
 
 def sdpa_mask(mask: Mask, grid: Grid, device: Device = "cpu") -> Tensor:
-    """True where a query sees a key: bool of (num_rows, 1, num_queries, row_length).
+    """Return True where a query attends to a key: bool, (num_rows, 1, num_queries, row_length).
 
     Raises:
         UserError: the grid lacks what the mask needs.
@@ -45,12 +45,13 @@ def additive(
     value: float = -np.inf,
     device: Device = "cpu",
 ) -> Tensor:
-    """0 where a query sees a key and `value` elsewhere: of (num_rows, 1, num_queries, row_length).
+    """Return 0 where a query attends to a key and `value` elsewhere.
 
-    For SDPA, in the dtype of the queries, and for Hugging Face models as a 4-D `attention_mask`.
+    The shape is (num_rows, 1, num_queries, row_length). Use it in SDPA, in the dtype of the
+    queries, or as a 4-D `attention_mask` of Hugging Face models.
 
     Raises:
-        UserError: `value` is no negative number of that dtype, or the grid lacks what the mask
+        UserError: `value` is not a negative number of that dtype, or the grid lacks what the mask
             needs.
     """
     hidden = torch.tensor(value, dtype=torch.float64).to(dtype)
@@ -60,7 +61,7 @@ def additive(
 
 
 def mask_mod(mask: Mask, grid: Grid, device: Device = "cpu") -> MaskMod:
-    """A function (b, h, q_idx, kv_idx) for FlexAttention; query 0 is the first that there is.
+    """Return a function (b, h, q_idx, kv_idx) for FlexAttention; `q_idx` 0 is the first query.
 
     Raises:
         UserError: the grid lacks what the mask needs.
@@ -87,16 +88,16 @@ def block_mask(
     block_size: int | tuple[int, int] = 128,
     device: Device = "cpu",
 ) -> BlockMask:
-    """The BlockMask of all rows and any number of heads, with full tiles apart.
+    """Return the BlockMask of all rows, for any number of heads.
 
     Args:
-        mask: what queries see.
+        mask: the mask.
         grid: the rows of the batch.
-        block_size: tokens of a tile; of queries and of keys, if they differ.
-        device: where its tensors go.
+        block_size: tile size in tokens, or (queries, keys) if they differ.
+        device: device of its tensors.
 
     Raises:
-        UserError: the grid lacks what the mask needs, or a block has no tokens.
+        UserError: the grid lacks what the mask needs, or `block_size` is less than 1.
     """
     sizes = (block_size, block_size) if isinstance(block_size, int) else block_size
     tiles = find_tiles(mask, grid, sizes)
@@ -115,10 +116,10 @@ def block_mask(
 
 
 def alibi_score_mod(grid: Grid, num_heads: int, device: Device = "cpu") -> ScoreMod:
-    """ALiBi for FlexAttention: score - slope * |q - k|, to go with a mask.
+    """Return ALiBi for FlexAttention: score - slope * |q - k|. Use it together with a mask.
 
     Raises:
-        UserError: there are no heads.
+        UserError: `num_heads` is less than 1.
     """
     slopes, first_query = _on(device)(alibi_slopes(num_heads)), grid.first_query
 
@@ -129,10 +130,10 @@ def alibi_score_mod(grid: Grid, num_heads: int, device: Device = "cpu") -> Score
 
 
 def _on(device: Device) -> Callable[[npt.NDArray[Any]], Tensor]:
-    """Makes tensors; on the CPU they share their memory, if it may be written to."""
+    """Return a function that makes tensors. On the CPU, they share memory with writable arrays."""
 
     def tensor(array: npt.NDArray[Any]) -> Tensor:
-        # torch.tensor would copy with all its threads, which takes longest where cores are busy.
+        # torch.tensor copies with all its threads, which is slow if the cores are busy.
         return torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
 
     return tensor

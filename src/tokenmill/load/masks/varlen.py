@@ -1,12 +1,12 @@
-"""Forms that need boundaries only: for kernels that know causality and windows by themselves.
+"""Segment boundaries, for kernels that apply causality and windows by themselves.
 
 Two segments of 3 and 2 tokens, and one of padding:
 
     cu_seqlens     0 3 5 6             position_ids   0 1 2 0 1 0
     seqlens        3 2 1               seq_idx        0 0 0 1 1 2
 
-Padding is a segment like others. Rows of a batch follow one another, as a batch of one row.
-Functions that are given a mask refuse one that the consumer cannot express.
+Padding is a segment, too. The rows of a batch are joined into one row. Functions with a mask raise
+an error if the kernel cannot express it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tokenmill.records import Int32Array, Int64Array
 
 
 def flash_varlen(mask: Mask, grid: Grid, num_segments: int | None = None) -> dict[str, Any]:
-    """Arguments of `flash_attn_varlen_func`: cu_seqlens, int32 of (num_segments + 1,), and more.
+    """Return arguments of `flash_attn_varlen_func`: cu_seqlens, int32 of (num_segments + 1,), etc.
 
-    Padded with empty segments to `num_segments`, where shapes are not to change. Queries and keys
-    are aligned at the end of each segment, as flash-attn does it.
+    Pass `num_segments` to pad with empty segments, so that shapes do not change. As in flash-attn,
+    queries and keys are aligned at the end of each segment.
 
     Raises:
         UserError: the mask is more than causality and a window, or there are more segments.
@@ -46,9 +46,10 @@ def flash_varlen(mask: Mask, grid: Grid, num_segments: int | None = None) -> dic
 
 
 def hf_flash_kwargs(mask: Mask, grid: Grid, num_segments: int | None = None) -> dict[str, Any]:
-    """`cu_seq_lens_q/k` (int32) and `max_length_q/k` (ints) of Hugging Face's flash attention.
+    """Return `cu_seq_lens_q/k` (int32) and `max_length_q/k` (ints) for Hugging Face models.
 
-    No attention_mask may go along: it would win. A window is the model's own (`sliding_window`).
+    Do not pass an attention_mask, because it would take precedence. Set a window in the model's
+    configuration (`sliding_window`).
 
     Raises:
         UserError: as for `flash_varlen`.
@@ -63,10 +64,10 @@ def hf_flash_kwargs(mask: Mask, grid: Grid, num_segments: int | None = None) -> 
 
 
 def xformers_seqlens(mask: Mask, grid: Grid) -> tuple[list[int], list[int]]:
-    """Lengths for xformers' `BlockDiagonal...Mask.from_seqlens(q_seqlen, kv_seqlen)`.
+    """Return lengths for xformers' `BlockDiagonal...Mask.from_seqlens(q_seqlen, kv_seqlen)`.
 
-    Causal masks are `BlockDiagonalCausalMask`, with fewer queries than keys
-    `BlockDiagonalCausalFromBottomRightMask`; for windows, see `windows.keys_in_window`.
+    For a causal mask, use `BlockDiagonalCausalMask`, or `BlockDiagonalCausalFromBottomRightMask` if
+    there are fewer queries than keys. For windows, see `windows.keys_in_window`.
 
     Raises:
         UserError: the mask is more than causality and a window.
@@ -76,29 +77,30 @@ def xformers_seqlens(mask: Mask, grid: Grid) -> tuple[list[int], list[int]]:
 
 
 def position_ids(mask: Mask, grid: Grid) -> Int64Array:
-    """Positions of the queries from which Hugging Face finds segments, (num_rows, num_queries).
+    """Return positions from which Hugging Face models find segments, (num_rows, num_queries).
 
-    They begin at 0 in each segment, which is what its flash path looks for; its other paths look
-    for differences other than 1. No attention_mask may go along, not even one of ones. The flash
-    path looks at a batch of one row only: flatten them, with `.reshape(1, -1)`.
+    They start at 0 in each segment. Do not pass an attention_mask, not even one of ones. With
+    FlashAttention, the models only use positions of a batch of one row: flatten them with
+    `.reshape(1, -1)`.
 
     Raises:
-        UserError: the mask is more than causality and a window, or keys are cached: then models
-            are given a 4-D mask.
+        UserError: the mask is more than causality and a window, or keys are cached. Use a 4-D mask
+            instead.
     """
     if not band(mask, "position_ids").causal:
-        raise UserError("position_ids say nothing to models that are not causal", where=repr(mask))
+        raise UserError("position_ids only work with causal masks", where=repr(mask))
     if grid.first_query:
-        hint = "torch_forms.additive gives a 4-D mask"
-        raise UserError("position_ids do not say where cached segments begin", hint=hint)
+        hint = "use a 4-D mask: torch_forms.additive"
+        raise UserError("position_ids cannot show where cached segments start", hint=hint)
     return grid.segmentation.positions.astype(np.int64)
 
 
 def of_position_ids(positions: Int64Array) -> Segmentation:
-    """Segments as Hugging Face finds them; which of them are padding is not known.
+    """Return the segments that Hugging Face models find. None of them is marked as padding.
 
     Args:
-        positions: shape (num_rows, row_length); a segment begins where one is not the last plus 1.
+        positions: shape (num_rows, row_length). A segment starts at each position that is not the
+            previous one plus 1.
     """
     begins = np.ones(positions.shape, np.bool_)
     begins[:, 1:] = np.diff(positions, axis=1) != 1
@@ -110,14 +112,15 @@ def of_position_ids(positions: Int64Array) -> Segmentation:
 def megatron_packed_seq_params(
     mask: Mask, grid: Grid, *, padding_between: bool = False
 ) -> dict[str, Any]:
-    """Fields of Megatron's `PackedSeqParams`; cu_seqlens are int32.
+    """Return the fields of Megatron's `PackedSeqParams`; cu_seqlens are int32.
 
-    With `padding_between`, padding belongs to the segment before it and is left out by kernels
-    that can: `cu_seqlens_q` count tokens, `cu_seqlens_q_padded` places. Otherwise both are alike.
+    With `padding_between`, padding belongs to the segment before it, and kernels can skip it:
+    `cu_seqlens_q` counts tokens, and `cu_seqlens_q_padded` counts positions. Otherwise both are
+    equal.
 
     Raises:
-        UserError: the mask is more than causality and a window; or `padding_between` and fewer
-            queries than keys.
+        UserError: the mask is more than causality and a window, or there are fewer queries than
+            keys with `padding_between`.
     """
     band(mask, "PackedSeqParams")
     q, k = _edges(grid, None)
@@ -125,7 +128,7 @@ def megatron_packed_seq_params(
         edges = {"cu_seqlens_q": q, "cu_seqlens_q_padded": q}
         edges |= {"cu_seqlens_kv": k, "cu_seqlens_kv_padded": k}
     elif grid.first_query:
-        raise UserError("padding may lie between segments only if all tokens are queries")
+        raise UserError("padding_between needs all tokens as queries")
     else:
         tokens, places = _joined_padding(grid.segmentation)
         edges = {"cu_seqlens_q": tokens, "cu_seqlens_q_padded": places}
@@ -138,9 +141,10 @@ def megatron_packed_seq_params(
 
 
 def seq_idx(grid: Grid) -> Int32Array:
-    """Segments counted from 0 in each row, padding too, of (num_rows, row_length): for Mamba.
+    """Return the number of each token's segment for Mamba, shape (num_rows, row_length).
 
-    State-space layers and their convolutions begin anew where it changes.
+    Segments are counted from 0 in each row, including padding. State-space layers and their
+    convolutions restart when the number changes.
     """
     segments, rows = grid.keys.segment, grid.segmentation.rows
     firsts = np.searchsorted(rows, np.arange(grid.num_rows)).astype(np.int32)
@@ -148,7 +152,10 @@ def seq_idx(grid: Grid) -> Int32Array:
 
 
 def _edges(grid: Grid, num_segments: int | None) -> tuple[Int32Array, Int32Array]:
-    """Edges of the queries and of the keys of each segment, those of rows without queries too."""
+    """Return the edges of the queries and of the keys of each segment.
+
+    Segments without queries are included.
+    """
     segmentation = grid.segmentation
     keys = segmentation.padded_edges(len(segmentation) if num_segments is None else num_segments)
     counts = np.zeros(len(keys) - 1, np.int32)
@@ -157,10 +164,10 @@ def _edges(grid: Grid, num_segments: int | None) -> tuple[Int32Array, Int32Array
 
 
 def _joined_padding(segmentation: Segmentation) -> tuple[Int32Array, Int32Array]:
-    """Edges of tokens, and edges of places, padding being behind its segment."""
+    """Return the edges of tokens, and the edges of positions with padding after its segment."""
     edges, is_padding = segmentation.edges, segmentation.is_padding
     firsts = ~is_padding
-    firsts[:1] = True  # padding that nothing precedes: a segment of no tokens
+    firsts[:1] = True  # leading padding becomes a segment without tokens
     places = np.append(edges[:-1][firsts], edges[-1])
     tokens = np.where(is_padding, 0, segmentation.lengths)[firsts]
     return offsets_from_lengths(tokens).astype(np.int32), places.astype(np.int32)

@@ -1,6 +1,6 @@
-"""What each consumer calls a window: one function for each convention, from one definition.
+"""Window sizes in the conventions of attention libraries.
 
-Here, a window of W is the number of keys a query sees, itself included. What others mean by W:
+In tokenmill, W is the number of keys that a query attends to, including itself. In libraries:
 
     Hugging Face `sliding_window`; xformers `make_local_attention(W)`     W keys
     torchtitan, FlexAttention mask                                        W keys
@@ -22,9 +22,9 @@ from tokenmill.load.masks.rules import Bidirectional, Causal, Window
 
 @dataclass(frozen=True)
 class Band:
-    """A mask that a kernel knows without being shown it: keys from `left` before to `right` after.
+    """A mask that kernels support directly: up to `left` keys before and `right` keys after.
 
-    None is without a limit.
+    None means no limit.
     """
 
     left: int | None
@@ -32,23 +32,23 @@ class Band:
 
     @property
     def causal(self) -> bool:
-        """Whether no key after the query is seen."""
+        """Whether queries attend to no later key."""
         return self.right == 0
 
 
 def band(mask: Mask, consumer: str) -> Band:
-    """The band that a mask is.
+    """Return the mask as a band.
 
     Raises:
-        UserError: it is none, so that `consumer` cannot express it.
+        UserError: the mask is not a band, so `consumer` cannot express it.
     """
     found = _band(mask)
     if found is None:
         raise UserError(
             f"{consumer} cannot express this mask",
             where=repr(mask),
-            why="it knows segments, causality and an undilated window",
-            hint="torch_forms.block_mask, or a dense form",
+            why="it supports only segments, causality and a window without dilation",
+            hint="use torch_forms.block_mask or a dense form",
         )
     return found
 
@@ -69,12 +69,12 @@ def _band(mask: Mask) -> Band | None:
 
 
 def flash_window(mask: Mask, consumer: str = "flash-attn window_size") -> tuple[int, int]:
-    """`window_size` of flash-attn, TransformerEngine and Megatron: -1 is without a limit.
+    """Return `window_size` for flash-attn, TransformerEngine and Megatron; -1 means no limit.
 
-    Bounds are inclusive: `Window(4)` gives (3, 0). Pass `causal` on as well: it is band.causal.
+    Bounds are inclusive: `Window(4)` gives (3, 0). Also pass `causal`: it is `band.causal`.
 
     Raises:
-        UserError: the mask is no band.
+        UserError: the mask is more than causality and a window.
     """
     found = band(mask, consumer)
     left, right = (-1 if side is None else side for side in (found.left, found.right))
@@ -82,26 +82,26 @@ def flash_window(mask: Mask, consumer: str = "flash-attn window_size") -> tuple[
 
 
 def keys_in_window(mask: Mask, consumer: str = "sliding_window") -> int | None:
-    """W for consumers that count the query's own key.
+    """Return W for libraries that count the query's own key; None means no limit.
 
-    Hugging Face `sliding_window`, torchtitan's FlexAttention mask, xformers'
-    `make_local_attention`. None is without a limit.
+    These are Hugging Face's `sliding_window`, torchtitan's FlexAttention mask and xformers'
+    `make_local_attention`.
 
     Raises:
-        UserError: the mask is no causal band.
+        UserError: the mask is more than a causal window.
     """
     left = _causal(mask, consumer).left
     return None if left is None else left + 1
 
 
 def keys_before(mask: Mask, consumer: str = "sliding window") -> int | None:
-    """W for consumers that do not count the query's own key.
+    """Return W for libraries that do not count the query's own key; None means no limit.
 
-    attention-gym's `generate_sliding_window`, llm-foundry's `sliding_window_size`, the first of
-    torchtitan's VarlenAttention window. None is without a limit.
+    These are attention-gym's `generate_sliding_window`, llm-foundry's `sliding_window_size`, and
+    the first number of torchtitan's VarlenAttention window.
 
     Raises:
-        UserError: the mask is no causal band.
+        UserError: the mask is more than a causal window.
     """
     return _causal(mask, consumer).left
 
@@ -109,7 +109,7 @@ def keys_before(mask: Mask, consumer: str = "sliding window") -> int | None:
 def _causal(mask: Mask, consumer: str) -> Band:
     found = band(mask, consumer)
     if not found.causal:
-        raise UserError(f"{consumer} is causal, and this mask is not", where=repr(mask))
+        raise UserError(f"{consumer} needs a causal mask", where=repr(mask))
     return found
 
 
