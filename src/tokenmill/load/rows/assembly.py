@@ -1,7 +1,7 @@
-"""The loops that assemble rows: segments looked up, located in their shards, placed, written out.
+"""The compiled loops that assemble rows: look up segments, locate, place and write them.
 
-`fill` writes every row of tokenmill: those of plans, of text streams, and of `CausalLMTokenizer`.
-Every number that comes from a file is compared with its bounds before anything is read with it.
+`fill` writes all rows of tokenmill: those of plans, of text streams, and of `CausalLMTokenizer`.
+Every number from a file is checked against its bounds before it is used to read memory.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tokenmill.records import Int64Array
 from tokenmill.store.digests import BLOCK_BYTES
 
 IGNORE_INDEX = -100
-"""The label that PyTorch's cross-entropy leaves out."""
+"""The label that PyTorch's cross-entropy ignores."""
 
 NO_TOKENS: Int64Array = np.empty(0, np.int64)
 
 PADDING, REAL, RESTART, TARGET = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(4)
-"""What is true of a token of a row: nothing; not padding; positions begin at 0; it has a label."""
+"""Flags of a token in a row: none; not padding; its position is 0; it has a label."""
 
 RESTARTS = np.uint64(0x0202020202020202)
 """RESTART in each byte of a word."""
 
 ZERO = cast("int", np.int64(0))
-"""For compiled functions, which are compiled for a literal number and for other numbers."""
+"""A 0 for compiled functions. Numba would compile them once more for a literal number."""
 
 LENGTH_BITS = np.uint64(0xFFFFFFFF)
-"""Of eight bytes in an index, those of a document's length."""
+"""Mask of a document's length in eight bytes of an index."""
 
 BOS, EOS, JOINED, GOES_ON = 1, 2, 4, 8
-"""What is true of a segment: a token is set before, or after it; it is one with the segment
-before; its document goes on behind it."""
+"""Flags of a segment: a token is added before it, or after it; it is joined to the segment before;
+its document continues in another segment."""
 
 PROBLEMS = (
     "",
@@ -46,38 +46,38 @@ PROBLEMS = (
     "a sequence is longer than its row",
     "an index reaches outside its tokens",
 )
-"""What can be wrong, by number; 0 is nothing."""
+"""Problems by number; 0 means none."""
 
 
 class Rules(NamedTuple):
-    """How segments become rows; numbers and arrays only, for compiled code."""
+    """How segments become rows, as numbers and arrays for compiled code."""
 
     before: Int64Array
-    """What is set before a segment of kind BOS."""
+    """Tokens added before a segment with the flag BOS."""
     after: Int64Array
-    """What is set after a segment of kind EOS."""
+    """Tokens added after a segment with the flag EOS."""
     pad: int
     ignored: int = IGNORE_INDEX
-    """The label of tokens that have none."""
+    """Value for tokens without a label."""
     sets_bos: bool = False
-    """Segments that begin inside their document are of kind BOS."""
+    """Whether segments that do not start their document have the flag BOS."""
     sets_eos: bool = False
-    """Segments whose document goes on are of kind EOS."""
+    """Whether segments that do not end their document have the flag EOS."""
     joins: bool = False
-    """Segments of one document that stand side by side are one (both ends of it)."""
+    """Whether adjacent segments of a document are joined (its start and its end)."""
     multiple: int = 1
     next_labels: bool = False
-    """Labels are the tokens after; else those at the same place."""
+    """Whether labels are the next tokens, or those at the same position."""
     own_labels: bool = True
-    """Labels are an array of their own; else they are the ids."""
+    """Whether labels are a separate array, or the ids."""
     bos_predicts: bool = True
-    """What follows a BOS that was set at a cut is a target."""
+    """Whether a token after a BOS at a cut is a target."""
     across: bool = False
-    """The last token of a segment predicts the first one of the next."""
+    """Whether the last token of a segment predicts the first one of the next."""
     overlap: int = 0
-    """First tokens of a segment that goes on which are no targets."""
+    """Number of tokens at the start of a continued segment that are not targets."""
     prefix: int = 0
-    """First tokens of a document which are no targets."""
+    """Number of tokens at the start of a document that are not targets."""
 
 
 @compiled
@@ -87,7 +87,7 @@ def look_up(
     first_documents: Int64Array,
     row_length: int,
 ) -> tuple[int, Int64Array]:
-    """The segments of sequences, shape (5, n): row, shard, document, start, length of each."""
+    """Return a problem, and the segments: row, shard, document, start and length, shape (5, n)."""
     offsets, documents, starts, lengths = plan
     total = 0
     for i in range(len(sequences)):
@@ -115,7 +115,7 @@ def look_up(
 
 @inner
 def _shard_of(document: np.int64, first_documents: Int64Array) -> int:
-    """The shard of a document that exists; `np.searchsorted` would double the time to compile."""
+    """Return the shard of a document. `np.searchsorted` would double the time to compile."""
     low, high = 0, len(first_documents) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -134,11 +134,11 @@ def locate(
     like: npt.NDArray[np.integer],
     blocks: tuple[Int64Array, npt.NDArray[np.uint8]],
 ) -> tuple[int, Int64Array, Int64Array]:
-    """Where segments lie, shape (2, n), and blocks that have not been checked before.
+    """Return a problem, the location of segments, shape (2, n), and the blocks to check.
 
-    For each segment: tokens of its document, and the first token of the document in the shard.
-    `like` has the dtype of tokens; `blocks` is where those of each shard begin, and which are
-    checked, a bit each.
+    The location is the number of tokens of the segment's document, and the document's first token
+    in the shard. `like` has the dtype of tokens. `blocks` is the first block of each shard, and one
+    bit per block that has been checked.
     """
     first_blocks, checked = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
@@ -151,7 +151,7 @@ def locate(
         shard, start, length = segments[1, i], segments[3, i], segments[4, i]
         local = segments[2, i] - first_documents[shard]
         num_tokens, num_documents = table[shard, 2], table[shard, 3]
-        # An index holds 20 bytes a document and 8 more, so eight from each length on are inside it.
+        # An index has 20 bytes per document and 8 more, so eight bytes from each length are inside.
         index = table[shard, 1]
         found[0, i] = np.int64(eight_bytes_at(index + 4 * local) & LENGTH_BITS)
         at = np.int64(eight_bytes_at(index + 4 * num_documents + 8 * local))
@@ -174,7 +174,7 @@ def locate(
 def place(
     segments: Int64Array, document_lengths: Int64Array, row_length: int, rules: Rules
 ) -> tuple[int, Int64Array]:
-    """Column and kind of each segment, shape (2, n): side by side in the order of `segments`."""
+    """Return a problem, and the column and flags of each segment, shape (2, n), in order."""
     placed = np.empty((2, segments.shape[1]), np.int64)
     row, column = -1, 0
     for i in range(segments.shape[1]):
@@ -206,10 +206,10 @@ def fill(
     like: npt.NDArray[np.integer],
     rules: Rules,
 ) -> None:
-    """Write ids, labels and flags of rows, every cell once.
+    """Write the ids, labels and flags of rows, every cell once.
 
-    `segments` and `found` are as `look_up` and `locate` give them, `placed` is as `place` gives it;
-    columns lie inside their row, and those of a row grow.
+    `segments`, `found` and `placed` are the results of `look_up`, `locate` and `place`. Columns are
+    inside their row, and ascend within a row.
     """
     ids, _, flags = rows
     row, column = ZERO, ZERO
@@ -246,7 +246,7 @@ def assemble(
     like: npt.NDArray[np.integer],
     rules: Rules,
 ) -> tuple[int, Int64Array]:
-    """`place` and `fill`; column and kind of each segment."""
+    """Run `place` and `fill`, and return the result of `place`."""
     problem, placed = place(segments, found[0], rows[0].shape[1], rules)
     if not problem:
         fill(rows, segments, placed, found, table, like, rules)
@@ -256,7 +256,7 @@ def assemble(
 def find_segments(
     flags: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Edges of the segments of rows one after another, and which segments are padding."""
+    """Return the edges of segments over all rows, and which segments are padding."""
     find = for_steps_until_compiled(_find_segments, len(flags))
     return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
 
@@ -291,16 +291,16 @@ def _label(
     tokens: npt.NDArray[np.integer],
     rules: Rules,
 ) -> None:
-    """Label a segment whose tokens, and those that follow in its document, are `tokens`."""
+    """Write the labels of a segment. `tokens` start with it and continue in its document."""
     _, labels, flags = rows
     row, column, body, stop = place
     start, length, kind = segment
-    # Token j of the segment is a target unless nothing precedes it, or a rule leaves it out.
+    # Token j of the segment is a target unless nothing precedes it or a rule excludes it.
     first = 0 if kind & BOS and rules.bos_predicts else 1
     if start > 0:
         first = max(first, rules.overlap)
     first = max(first, rules.prefix - start)
-    # A document that goes on has one more target: that of the last token.
+    # If the document continues, there is one more target: that of the last token.
     last = length
     if rules.next_labels and kind & GOES_ON and not rules.overlap:
         last = length + 1
@@ -326,7 +326,7 @@ def _label(
 def fill_padding(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]], row: int, first: int, stop: int, rules: Rules
 ) -> None:
-    """Padding is one segment of its own: positions begin again where it does."""
+    """Write padding as its own segment, with positions from 0."""
     ids, labels, flags = rows
     _set(ids, (row, first, stop), rules.pad)
     _set(flags, (row, first, stop), PADDING)
@@ -336,14 +336,14 @@ def fill_padding(
         flags[row, first] = RESTART
 
 
-# A slice takes a tenth of a second to compile, so it is made in a function that is compiled once.
+# A slice takes a tenth of a second to compile, so these functions contain it only once.
 
 
 @inner
 def _copy(
     rows: npt.NDArray[Any], cells: tuple[int, int, int], source: npt.NDArray[Any], first: int
 ) -> None:
-    """Write what `source` holds from `first` on into cells of a row: (row, first, stop)."""
+    """Copy `source` from `first` on into cells (row, first, stop)."""
     values, tokens = rows[cells[0], cells[1] : cells[2]], source[first:]
     for j in range(min(len(values), len(tokens))):
         values[j] = tokens[j]

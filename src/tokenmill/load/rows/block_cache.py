@@ -1,8 +1,8 @@
-"""Blocks of tokens of a dataset in a bucket: brought ahead, waited for, and deleted again.
+"""A cache for blocks of tokens from a bucket: fetches, awaits and deletes them.
 
-A cache without a limit is shared: every process writes the same bytes to the same places, and none
-is ever deleted. With a limit, each reader has token files of its own, since whoever deletes a block
-must know that nobody reads it.
+Without a limit, processes share the cache: all write the same bytes to the same positions, and
+nothing is deleted. With a limit, each reader has its own token files, because a block must not be
+deleted while another reader uses it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tokenmill.store.remote.origin import MOST_JOINED, Origin
 
 
 class BlockCache:
-    """The token files of one reader, and which of their blocks are there, coming or needed.
+    """The token files of a reader, and which of their blocks are present, requested or needed.
 
-    Blocks are numbered over all shards; those of shard i begin at `first_blocks[i]`. Bits of
-    `checked` are cleared when their blocks are deleted.
+    Blocks are numbered over all shards; those of shard i start at `first_blocks[i]`. When a block
+    is deleted, its bit in `checked` is cleared.
     """
 
     def __init__(
@@ -56,30 +56,30 @@ class BlockCache:
 
     @property
     def is_limited(self) -> bool:
-        """Whether blocks are deleted again."""
+        """Whether the cache has a limit, so that blocks are deleted."""
         return self._most_blocks is not None
 
     def begin_in_this_process(self) -> bool:
-        """Whether this is the first use in this process, so that files must be mapped anew.
+        """Prepare the cache in a new process, and return whether files must be mapped again.
 
         Raises:
-            StorageError: the file system cannot delete blocks, or refuses something else.
+            StorageError: the file system cannot delete blocks, or another operation failed.
         """
         if self._pid == os.getpid():
             return False
         self._pid = os.getpid()
         self._coming: dict[int, int] = {}
-        """Blocks that were asked for, and the numbers of the requests."""
+        """Requested blocks, with the number of their request."""
         self._requested: dict[int, list[int]] = {}
-        """Requests that have not been waited for, and their blocks."""
+        """Open requests, with their blocks."""
         self._there: set[int] = set()
-        """Blocks that have come, and have not been used."""
+        """Blocks that arrived and have not been used."""
         self._kept: dict[int, None] = {}
-        """With a limit: blocks that take space, those used last at the end."""
+        """With a limit: blocks that take space, the most recently used last."""
         self._announced.clear()
         self._folder = self._origin.folder
         if self.is_limited:
-            if self._lock is not None:  # of the process that this one was forked from
+            if self._lock is not None:  # inherited from the parent of a fork
                 os.close(self._lock)
             self._folder, self._lock = private_folder(self._folder)
             weakref.finalize(self, _remove, self._folder, self._lock, self._pid)
@@ -87,16 +87,16 @@ class BlockCache:
         return True
 
     def tokens_path(self, number: int) -> Path:
-        """The token file of a shard, with holes for what is not there."""
+        """Return the path of a shard's token file, with holes for missing blocks."""
         file = self._shards[number].entry.files[0]
         path = self._folder / file.name
         make_holes(path, file.bytes)
         return path
 
     def announce(self, blocks: Int64Array) -> bool:
-        """Bring the blocks of a step that comes after those that were announced.
+        """Request the blocks of the step after the announced ones.
 
-        False: they do not fit into the cache beside those, and nothing was done.
+        Return False, and do nothing, if they do not fit in the cache together with those.
         """
         step = frozenset(blocks.tolist())
         self._announced.append(step)
@@ -107,38 +107,38 @@ class BlockCache:
         return True
 
     def passed(self) -> None:
-        """The first of the announced steps needs its blocks no longer."""
+        """Release the blocks of the first announced step."""
         if self._announced:
             self._announced.popleft()
 
     def forget_announced(self) -> None:
-        """None of the announced steps comes next."""
+        """Forget all announced steps."""
         self._announced.clear()
 
     def take_back(self) -> None:
-        """The step that was announced last does not come yet."""
+        """Undo the last announcement."""
         if self._announced:
             self._announced.pop()
 
     def check_room(self, steps: Iterable[Int64Array]) -> None:
-        """Raise a UserError if the cache cannot hold the blocks of some steps at once."""
+        """Raise a UserError if the cache cannot hold the blocks of these steps at once."""
         needed: frozenset[int] = frozenset().union(*(blocks.tolist() for blocks in steps))
         if self._most_blocks is not None and len(needed) > self._most_blocks:
             raise self._too_small(BLOCK_BYTES * len(needed))
 
     def require(self, blocks: Int64Array) -> None:
-        """Return once blocks are there; each was verified before it was written.
+        """Return once these blocks are present. Each is verified before it is written.
 
         With a limit, any other block may be deleted.
 
         Raises:
-            UserError: they do not fit into the cache, or the store does not let the user in.
-            VerificationError: the store does not hold what was written.
-            StorageError: the store or the cache's file system fails.
+            UserError: they do not fit in the cache, or the store denies access.
+            VerificationError: a block in the store is damaged.
+            StorageError: the store or the file system of the cache fails.
         """
         wanted = frozenset(blocks.tolist())
         if not self._make_room(wanted):
-            self._announced.clear()  # what comes next can be brought again
+            self._announced.clear()  # announced blocks can be fetched again
             if not self._make_room(wanted):
                 raise self._too_small(BLOCK_BYTES * len(wanted))
         self._request(wanted)
@@ -157,7 +157,7 @@ class BlockCache:
             raise failures[0].rebuild()
 
     def _too_small(self, num_bytes: int) -> UserError:
-        """The error for a limit below what is needed at once."""
+        """Return the error for a limit that is smaller than the blocks needed at once."""
         return UserError(
             "cache_bytes is too small",
             where=self._origin.location,
@@ -167,7 +167,7 @@ class BlockCache:
         )
 
     def _request(self, blocks: frozenset[int]) -> None:
-        """Ask for blocks that are neither there nor coming; adjoining ones together."""
+        """Request blocks that are neither present nor requested; adjacent ones together."""
         missing = sorted(
             block
             for block in blocks
@@ -199,7 +199,7 @@ class BlockCache:
         )
 
     def _runs(self, blocks: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """Shards, and adjoining blocks in them, counted from the first one of the shard."""
+        """Yield shards and runs of adjacent blocks, counted from the shard's first block."""
         shards = np.searchsorted(self._first_blocks, blocks, side="right") - 1
         pairs = zip(shards.tolist(), blocks, strict=True)
         for number, inside in groupby(pairs, key=lambda pair: pair[0]):
@@ -211,9 +211,9 @@ class BlockCache:
                     yield number, joined[begin : begin + MOST_JOINED]
 
     def _make_room(self, wanted: frozenset[int]) -> bool:
-        """With a limit: delete blocks that no announced step needs, those used longest ago first.
+        """With a limit: delete the least recently used blocks that no announced step needs.
 
-        False: there are too few of them.
+        Return False if that does not free enough space.
         """
         if self._most_blocks is None:
             return True
@@ -230,13 +230,13 @@ class BlockCache:
         return True
 
     def _is_idle(self, block: int) -> bool:
-        """Whether nothing is about to write a block."""
+        """Return whether no request is about to write a block."""
         number = self._coming.get(block)
         if number is None:
             return True
         if self._origin.fetcher.is_running(number):
             return False
-        for each in self._requested.pop(number):  # it was brought in vain
+        for each in self._requested.pop(number):  # it was fetched and never used
             del self._coming[each]
         self._origin.fetcher.wait([number])
         return True
@@ -251,7 +251,7 @@ class BlockCache:
 
 
 def _remove(folder: Path, lock: int, pid: int) -> None:
-    """Remove the files of a reader, in the process that made them."""
+    """Remove the files of a reader, if this process created them."""
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

@@ -1,4 +1,4 @@
-"""The loops of fill-in-the-middle: which segments of some rows are cut, where, and the new rows.
+"""The compiled loops of fill-in-the-middle: choose segments, cut them, and write the new rows.
 
 A document 1 2 3 4 5 6 with BOS and EOS, cut after 2 and after 4:
 
@@ -6,7 +6,7 @@ A document 1 2 3 4 5 6 with BOS and EOS, cut after 2 and after 4:
     PSM     BOS PRE 1 2 SUF 5 6 MID 3 4 EOS
     SPM     BOS PRE SUF 5 6 MID 1 2 3 4 EOS
 
-All tokens of a segment that is cut are targets, but its first.
+All tokens of a cut segment except the first are targets.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ BoolArray = npt.NDArray[np.bool_]
 UInt64Array = npt.NDArray[np.uint64]
 
 PSM, SPM, TOO_SHORT, WITHOUT_LOSS, HOLDS_SENTINEL, NO_PLACE = (1 << bit for bit in range(4, 10))
-"""What became of a segment that was to be cut; bits of `Layout.kinds` above those of assembly."""
+"""Outcomes for a segment chosen to be cut: bits of `Layout.kinds` above those of assembly."""
 
 LEAST_TOKENS = 3
-"""Of shorter texts prefix, middle and suffix cannot all have a token."""
+"""The shortest text in which prefix, middle and suffix can all have a token."""
 PURPOSE = 0x46494D
-"""Keeps these draws apart from others with the same seed."""
+"""Makes these draws independent of others with the same seed."""
 
 
 class Sentinels(NamedTuple):
-    """Ids that mark the parts of a text; numbers only, for compiled code."""
+    """Ids that mark the parts of a text, as numbers for compiled code."""
 
     prefix: int
     middle: int
     suffix: int
     end: int
-    """What ends the middle, before the EOS of a document; -1: nothing does."""
+    """Id that ends the middle, before the EOS of a document; -1 for none."""
     eos: int
-    """What ends it if the document continues in another segment, and there is no `end`."""
+    """Id that ends the middle if the document continues in another segment and `end` is -1."""
 
 
 class Cutting(NamedTuple):
-    """What is cut, and how; numbers only, for compiled code."""
+    """Which segments to cut, and how, as numbers for compiled code."""
 
     rate: float
     spm_share: float
     sentinels: Sentinels
     reserved: int
-    """Places that each segment has beside its tokens."""
+    """Extra positions reserved for each segment."""
     num_prefix_ids: int
-    """First tokens of each document that are not text, such as BOS."""
+    """Number of tokens at the start of each document that are not text, such as BOS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """What the draws for some rows follow from; arrays of shape (num_rows,)."""
+    """What the random draws for rows depend on. Arrays have shape (num_rows,)."""
 
     sequences: Int64Array
     epochs: Int64Array
@@ -82,10 +82,10 @@ class Origins:
 def infilled(
     content: tuple[Rows, Layout, BoolArray], origins: Origins, rules: Rules, cutting: Cutting
 ) -> tuple[Rows, Layout] | None:
-    """Rows of which some segments are cut and put together for filling in the middle.
+    """Return rows with some of their segments cut and rearranged.
 
-    `content` is rows, what they are made of, and which segments hold ranges without loss (shape
-    (num_segments,)). None: segments with their reserved places do not fit into a row.
+    `content` is the rows, their segments, and which segments contain ranges without loss, shape
+    (num_segments,). Return None if segments with their reserved positions do not fit in a row.
     """
     rows, layout, has_no_loss = content
     segments = (
@@ -111,7 +111,7 @@ def infilled(
 
 
 def _draws(layout: Layout, origins: Origins) -> UInt64Array:
-    """Four draws for each segment, shape (num_segments, 4)."""
+    """Return four draws for each segment, shape (num_segments, 4)."""
     key = int(keyed_hash(np.array([PURPOSE], np.uint64), origins.seed)[0])
     keys = keyed_hash(origins.sequences.astype(np.uint64), key)
     epochs = origins.epochs + (np.int64(origins.source) << 48)
@@ -131,7 +131,7 @@ def _rewrite(
     rules: Rules,
     cutting: Cutting,
 ) -> bool:
-    """Write every cell of the new rows once; False if segments do not fit into a row."""
+    """Write every cell of the new rows once. Return False if segments do not fit in a row."""
     old, new = rows
     num_rows, row_length = old[0].shape
     row, column = ZERO, ZERO
@@ -167,7 +167,7 @@ def _rewrite(
 def _parts(
     segment: Int64Array, rules: Rules, cutting: Cutting
 ) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Of a segment in its row: its cells, those of its text, and by how many it would grow."""
+    """Return the cells of a segment, those of its text, and by how many tokens it would grow."""
     _, first, start, length, document_length, kind, _ = segment
     body = first + (len(rules.before) if kind & BOS else 0)
     stop = body + length + (len(rules.after) if kind & EOS else 0)
@@ -183,7 +183,7 @@ def _parts(
 def _fate(
     text: npt.NDArray[Any], has_no_loss: int, added: int, draws: UInt64Array, cutting: Cutting
 ) -> int:
-    """What becomes of a text; 0: it is not to be cut."""
+    """Return the outcome for a text; 0 if it is not chosen."""
     if _unit(draws[0]) >= cutting.rate:
         return 0
     if len(text) < LEAST_TOKENS:
@@ -201,7 +201,7 @@ def _fate(
 
 @inlined
 def _cuts(draws: UInt64Array, text: tuple[int, int]) -> tuple[int, int]:
-    """Two places from the begin of a text to its end, each of them as likely, in order."""
+    """Return two random positions from the start to the end of a text, in order."""
     places = np.uint64(text[1] - text[0] + 1)
     first, second = int(draws[2] % places), int(draws[3] % places)
     return text[0] + min(first, second), text[0] + max(first, second)
@@ -236,7 +236,7 @@ def _join(
 
 @inlined
 def _put(ids: npt.NDArray[Any], place: int, source: npt.NDArray[Any], first: int, stop: int) -> int:
-    """Copy tokens [first, stop) to a place; the place behind them."""
+    """Copy tokens [first, stop) to `place`, and return the position after them."""
     for j in range(first, stop):
         ids[place + j - first] = source[j]
     return place + stop - first
@@ -244,7 +244,7 @@ def _put(ids: npt.NDArray[Any], place: int, source: npt.NDArray[Any], first: int
 
 @inlined
 def _label(rows: tuple[Any, Any, Any], here: tuple[int, int, int], rules: Rules) -> None:
-    """Flags and labels of a segment that was cut: all its tokens are targets but the first."""
+    """Write flags and labels of a cut segment: all its tokens except the first are targets."""
     ids, labels, flags = rows
     row, first, stop = here
     shift = 1 if rules.next_labels else 0
@@ -264,7 +264,7 @@ def _move(
     begin: int,
     rules: Rules,
 ) -> None:
-    """A segment as it was, in its new place."""
+    """Copy an unchanged segment to its new position."""
     row, first, stop = here
     for j in range(stop - first):
         new[0][row, first + j] = old[0][row, begin + j]
@@ -275,5 +275,5 @@ def _move(
 
 @inlined
 def _unit(value: np.uint64) -> float:
-    """A number in [0, 1) from the upper 53 bits."""
+    """Return a number in [0, 1) from the upper 53 bits."""
     return np.float64(value >> np.uint64(11)) / 9007199254740992.0

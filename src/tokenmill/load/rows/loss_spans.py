@@ -1,4 +1,4 @@
-"""Ranges of tokens without loss, as the documents tables hold them: some shards in memory."""
+"""Ranges of tokens without loss, from the documents tables. A few shards are kept in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LossSpans:
         self._of_shard = lru_cache(SHARDS_KEPT)(self._read)
 
     def of(self, shard: int, document: int) -> list[tuple[int, int]]:
-        """Ranges [start, stop) of a document of a shard, counted from its first token."""
+        """Return the ranges [start, stop) of a document, counted from its first token."""
         offsets, starts, stops = self._of_shard(shard)
         part = slice(int(offsets[document]), int(offsets[document + 1]))
         return list(zip(starts[part].tolist(), stops[part].tolist(), strict=True))
@@ -39,17 +39,17 @@ class LossSpans:
             raise VerificationError(
                 "a file of the dataset is damaged",
                 where=str(path),
-                why="its digest differs from that of the manifest",
+                why="its digest differs from the one in the manifest",
                 hint="tokenmill verify lists what else is damaged",
             )
         return read_spans(shard)
 
 
 def read_spans(shard: Shard) -> Spans:
-    """The ranges without loss of a shard's documents, from its documents table.
+    """Return the ranges without loss of a shard's documents, from its documents table.
 
     Raises:
-        VerificationError: there are none, or one lies outside of its document.
+        VerificationError: the column is missing, or a range is not inside its document.
     """
     path = shard.path("parquet")
     table = shard.documents(["no_loss"])

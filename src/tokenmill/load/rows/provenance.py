@@ -1,6 +1,6 @@
-"""Where rows come from: their segments, sequences, epochs and sources.
+"""The provenance of rows: their segments, sequences, epochs and sources.
 
-Rows themselves know nothing of it. Those of a text stream have none.
+Rows of a text stream have no provenance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenmill.records import Int64Array
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The segments of some rows and where they go; all arrays have shape (num_segments,)."""
+    """The segments of rows, and their positions. All arrays have shape (num_segments,)."""
 
     rows: Int64Array
     shards: Int64Array
@@ -28,7 +28,7 @@ class Layout:
 
     @staticmethod
     def interleaved(parts: list[Layout], places: list[Int64Array]) -> Layout:
-        """Layouts of several readers as that of one: row i of part k is row `places[k][i]`."""
+        """Merge the layouts of several readers: row i of part k becomes row `places[k][i]`."""
         rows = [chosen[part.rows] for part, chosen in zip(parts, places, strict=True)]
         order = np.argsort(np.concatenate(rows), kind="stable")
         columns = [np.concatenate(rows)[order]]
@@ -39,14 +39,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the rows of a batch come from; arrays have shape (num_rows,)."""
+    """The provenance of the rows of a batch. Arrays have shape (num_rows,)."""
 
     layout: Layout
-    """Of the rows before they were cut shorter."""
+    """Layout of the rows before they were cut shorter."""
     sequences: Int64Array
     epochs: Int64Array
     firsts: Int64Array
-    """Where each row begins in its sequence; above 0 if that was cut."""
+    """Position at which each row starts in its sequence; above 0 if rows were cut."""
     sources: Int64Array
-    """Of a mixture."""
+    """Source of each row in a mixture."""
     seed: int

@@ -1,16 +1,16 @@
-"""Training rows from a plan and its dataset: token ids with everything that says how to use them.
+"""Training rows from a plan and its dataset: token ids, labels and flags.
 
-A segment is what attention may not leave and where positions begin again at 0; padding is one
-segment of its own. Labels come in one of two conventions, which must not be mixed up:
+Attention stays inside a segment, and positions start at 0 in each segment. Padding is a segment,
+too. Labels follow one of two conventions:
 
-    aligned   labels[i] belongs to input_ids[i]; the model shifts (Hugging Face)
-    next      labels[i] is the token after input_ids[i]; nobody shifts (torchtitan, Megatron)
+    aligned   labels[i] belongs to input_ids[i]; the model shifts them (Hugging Face)
+    next      labels[i] is the token after input_ids[i]; nothing is shifted (torchtitan, Megatron)
 
 A document 7 8 9 5 6 cut after 9, with a second document 3 4 2 and one token of padding (0):
 
     input_ids     7  8  9  3  4  2  0
-    aligned       -  8  9  -  4  2  -     the first token of a segment has nothing to go by
-    next          8  9  5  4  2  -  -     where the document goes on, its next token is known
+    aligned       -  8  9  -  4  2  -     nothing predicts the first token of a segment
+    next          8  9  5  4  2  -  -     a cut document still has a next token
     position_ids  0  1  2  0  1  2  0
 """
 
@@ -62,40 +62,43 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     labels: Labels = "aligned"
     across_documents: Annotated[
-        bool, Meta(description="the last token of a document predicts the first of the next")
+        bool, Meta(description="let the last token of a document predict the first of the next")
     ] = False
     without_prefix: Annotated[
-        int, Meta(ge=0, le=2**31, description="first tokens of each document without loss")
+        int,
+        Meta(
+            ge=0, le=2**31, description="exclude the first N tokens of each document from the loss"
+        ),
     ] = 0
     overlap_in_loss: Annotated[
-        bool | None, Meta(description="tokens that windows repeat carry loss (None: as planned)")
+        bool | None, Meta(description="count repeated tokens in the loss (None: as planned)")
     ] = None
     loss_spans: Annotated[
-        bool, Meta(description="leave out the ranges that the dataset marks as without loss")
+        bool, Meta(description="exclude the ranges that the dataset marks as without loss")
     ] = True
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of equal length; arrays have shape (num_rows, row_length)."""
+    """Rows of equal length. Arrays have shape (num_rows, row_length)."""
 
     ids: npt.NDArray[np.integer]
     """Token ids."""
     labels: npt.NDArray[np.integer]
-    """Token ids; meaningful where `has_label`."""
+    """Token ids; only valid where `has_label` is true."""
     flags: npt.NDArray[np.uint8]
     """Sums of REAL, RESTART and TARGET."""
     aligned: bool
-    """Whether `labels[i]` belongs to `ids[i]`, or is the token after it."""
+    """Whether `labels[i]` belongs to `ids[i]`. Otherwise, it is the token after `ids[i]`."""
 
     @property
     def has_label(self) -> BoolArray:
-        """Where there is a label."""
+        """Whether each token has a label."""
         return (self.flags & TARGET) > 0
 
     @property
     def restarts(self) -> BoolArray:
-        """Where positions begin at 0: at each segment, and at padding."""
+        """Whether the position is 0: at the start of each segment, and of padding."""
         return (self.flags & RESTART) > 0
 
     @property
@@ -105,13 +108,13 @@ class Rows:
 
     @cached_property
     def segmentation(self) -> Segmentation:
-        """Where the segments lie."""
+        """The boundaries of the segments."""
         num_rows, row_length = self.flags.shape
         return Segmentation(num_rows, row_length, *find_segments(self.flags.reshape(-1)))
 
     @staticmethod
     def interleaved(parts: list[Rows], places: list[Int64Array]) -> Rows:
-        """Rows of several readers as those of one: row i of part k goes to `places[k][i]`."""
+        """Merge the rows of several readers: row i of part k becomes row `places[k][i]`."""
         shape = (sum(map(len, places)), parts[0].ids.shape[1])
         whole = [np.empty(shape, array.dtype) for array in _arrays(parts[0])]
         for part, chosen in zip(parts, places, strict=True):
@@ -165,31 +168,31 @@ class RowReader:
         self._made_of = (dataset, plan, self.targets, dtype)
 
     def __reduce__(self) -> tuple[type[RowReader], tuple[Any, ...]]:
-        """Another process maps the files anew."""
+        """Pickle without file maps. Another process maps the files again."""
         return type(self), self._made_of
 
     def twin(self) -> RowReader:
-        """A reader of the same rows for another thread, which maps the files anew."""
+        """Return a reader of the same rows for another thread, with its own file maps."""
         return type(self)(*self._made_of)
 
     @cached_property
     def most_segments(self) -> int:
-        """That a row can have, padding included: between segments, too, where they are padded."""
+        """The most segments of a row, including padding at its end and between segments."""
         rows = self.plan.rows
         return rows.most_segments * (2 if rows.segment_multiple > 1 else 1) + 1
 
     def read(self, sequences: Int64Array, row_length: int) -> Rows:
-        """The rows of `sequences`, shape (num_rows,), each padded to `row_length` tokens.
+        """Return the rows of `sequences`, shape (num_rows,), each padded to `row_length` tokens.
 
         Raises:
-            UserError: there is no such sequence.
-            VerificationError: a segment does not lie inside its document, or its row; or a block
-                of tokens is not what was written.
+            UserError: a sequence does not exist.
+            VerificationError: a segment is not inside its document or its row, or a block of tokens
+                is damaged.
         """
         return self.read_layout(sequences, row_length)[0]
 
     def read_layout(self, sequences: Int64Array, row_length: int) -> tuple[Rows, Layout]:
-        """The rows of `sequences`, and what they are made of; raises as `read` does."""
+        """Return the rows of `sequences` and their layout. Raises the same errors as `read`."""
         shape = (len(sequences), row_length)
         ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
         labels = np.empty(shape, self.dtype) if self._own_labels else ids
@@ -207,25 +210,25 @@ class RowReader:
 
     @property
     def cache(self) -> BlockCache | None:
-        """Of a dataset in a bucket: where blocks of tokens are brought ahead."""
+        """The block cache, if the dataset is in a bucket."""
         return self._maps.cache
 
     def announce_shards(self, sequences: Int64Array, row_length: int) -> None:
-        """Of a dataset in a bucket, begin to bring what `blocks_of` needs; damage is left to it."""
+        """Start to fetch what `blocks_of` needs from a bucket. Damage is ignored here."""
         with suppress(VerificationError):
             self._maps.announce(self._looked_up(sequences, row_length)[1])
 
     def has_shards(self, sequences: Int64Array, row_length: int) -> bool:
-        """Whether `blocks_of` need not wait for what was announced."""
+        """Return whether `blocks_of` can run without waiting for announced files."""
         try:
             return self._maps.can_map(self._looked_up(sequences, row_length)[1])
         except VerificationError:
             return True
 
     def blocks_of(self, sequences: Int64Array, row_length: int) -> Int64Array:
-        """The blocks of tokens that rows need, for bringing them ahead; those there may be missing.
+        """Return the blocks of tokens to fetch for rows. It may omit blocks that are present.
 
-        What is damaged has none: it is refused when its rows are read.
+        Damaged segments have no blocks; reading their rows raises the error.
         """
         maps = self._maps
         is_limited = maps.cache is not None and maps.cache.is_limited
@@ -243,10 +246,10 @@ class RowReader:
         return np.zeros_like(self._maps.checked)
 
     def _looked_up(self, sequences: Int64Array, row_length: int) -> Int64Array:
-        """The segments of sequences: see `look_up`."""
+        """Return the segments of sequences: see `look_up`."""
         if len(sequences) and not (sequences.min() >= 0 and sequences.max() < len(self.plan)):
             why = f"the plan has {len(self.plan)} sequences, counted from 0"
-            raise UserError("there is no such sequence", where=str(self.plan.folder), why=why)
+            raise UserError("the sequence does not exist", where=str(self.plan.folder), why=why)
         first_documents = self._maps.first_documents
         most = len(sequences) * self.plan.rows.most_segments
         problem, segments = for_steps(look_up, most)(
@@ -257,7 +260,7 @@ class RowReader:
         return segments
 
     def _found(self, sequences: Int64Array, row_length: int) -> tuple[Int64Array, Int64Array]:
-        """The segments of sequences, and where they lie in shards that are mapped."""
+        """Return the segments of sequences, and their locations in mapped shards."""
         maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
         problem, found, new = self._located(segments, (maps.first_blocks, maps.checked))
@@ -268,7 +271,7 @@ class RowReader:
         return segments, found
 
     def _all_blocks(self, segments: Int64Array) -> Int64Array | None:
-        """The blocks of segments in a cache that deletes some; None if there is no such cache."""
+        """Return the blocks of segments, or None if there is no cache with a limit."""
         maps = self._maps
         if maps.cache is None or not maps.cache.is_limited:
             return None
@@ -299,7 +302,7 @@ class RowReader:
             multiple=planned.segment_multiple,
             next_labels=next_labels,
             own_labels=self._own_labels,
-            # What a BOS precedes is the target of the segment before, if there is one.
+            # The token after a BOS is already the target of the segment before, if there is one.
             bos_predicts=not next_labels or planned.bos_predicts,
             across=targets.across_documents,
             overlap=0 if counts else planned.overlap,
@@ -311,7 +314,7 @@ class RowReader:
         return self.dataset.policies.has_no_loss and self.targets.loss_spans
 
     def has_no_loss(self, layout: Layout) -> BoolArray:
-        """Shape (num_segments,): which segments hold tokens that are left out of the loss."""
+        """Return which segments contain tokens excluded from the loss, shape (num_segments,)."""
         found = np.zeros(len(layout.rows), np.bool_)
         if self._has_spans:
             for number, places in _by_shard(layout):
@@ -323,8 +326,8 @@ class RowReader:
         return found
 
     def _mask_no_loss(self, rows: Rows, layout: Layout) -> None:
-        """Take away the labels of tokens that the documents table marks as carrying no loss."""
-        shift = 0 if rows.aligned else 1  # a label stands so far before its token
+        """Remove the labels of tokens that the documents table excludes from the loss."""
+        shift = 0 if rows.aligned else 1  # distance from a label to its token
         for number, places in _by_shard(layout):
             local = layout.documents[places] - self._maps.first_documents[number]
             for place, document in zip(places.tolist(), local.tolist(), strict=True):
@@ -342,7 +345,7 @@ class RowReader:
                         rows.labels[row, cells] = self._ignored
 
     def _is_first_predicted(self, layout: Layout, place: int) -> bool:
-        """Whether what stands before the first token of a segment is trained to say it."""
+        """Return whether the token before a segment's first token is trained to predict it."""
         if layout.kinds[place] & BOS:
             return self.rules.bos_predicts
         if not self.rules.across or not layout.columns[place]:
@@ -353,18 +356,18 @@ class RowReader:
         return not (goes_on and stop >= self.rules.prefix)
 
     def damaged(self, why: str) -> VerificationError:
-        """The error for a plan that does not fit its dataset."""
+        """Return the error for a plan that does not match its dataset."""
         hint = "make the plan again: tokenmill pack"
         return VerificationError(
-            "a plan does not fit its dataset", where=str(self.plan.folder), why=why, hint=hint
+            "a plan does not match its dataset", where=str(self.plan.folder), why=why, hint=hint
         )
 
 
 def plan_row_lengths(plan: Plan) -> Int64Array:
-    """Shape (num_sequences,): tokens of each row of a plan, padding included.
+    """Return the length of each row of a plan in tokens, with padding, shape (num_sequences,).
 
     Raises:
-        VerificationError: offsets are out of order, or a sequence is longer than it may be.
+        VerificationError: offsets are out of order, or a sequence is too long.
     """
     lengths = plan.rows.row_lengths
     if len(lengths) == 1:
@@ -372,12 +375,12 @@ def plan_row_lengths(plan: Plan) -> Int64Array:
     plan.check_offsets()
     sizes = np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64)
     if (sizes > plan.rows.length).any():
-        raise plan.damaged("a sequence is longer than it may be")
+        raise plan.damaged("a sequence is longer than the longest row")
     return plan.rows.row_lengths_of(sizes)
 
 
 def _by_shard(layout: Layout) -> Iterator[tuple[int, Int64Array]]:
-    """Shards, and the indices of their segments in the order of the shard."""
+    """Yield shards, and the indices of their segments in the order of the shard."""
     order = np.lexsort((layout.documents, layout.shards))
     numbers, firsts = np.unique(layout.shards[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)

@@ -1,11 +1,10 @@
-"""Where segments lie in the rows of a batch: the one record that positions and masks come from.
+"""The boundaries of segments in the rows of a batch. Positions and masks are computed from them.
 
     row 0   7 8 9 3 4 2 0      edges 0 3 6 7    segments 0 0 0 1 1 1 -1
     row 1   5 6 5 6 5 6 2      edges 7 14       segments 0 0 0 0 0 0  0
 
-Edges count tokens over all rows, one row after another, and every row begins with one: they are
-the `cu_seqlens` of FlashAttention. Padding is one segment of its own in each row, so that no
-query is without a key; only its number, -1, tells it from the others.
+Edges count tokens over all rows, and every row starts at an edge: they are the `cu_seqlens` of
+FlashAttention. In each row, padding is a segment with the number -1, so that every query has a key.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Segmentation:
     num_rows: int
     row_length: int
     edges: Int32Array
-    """Shape (num_segments + 1,): strictly increasing, from 0 to num_rows * row_length."""
+    """Shape (num_segments + 1,), strictly increasing from 0 to num_rows * row_length."""
     is_padding: BoolArray
     """Shape (num_segments,)."""
 
@@ -40,23 +39,24 @@ class Segmentation:
         edges, total = self.edges, self.num_rows * self.row_length
         if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
             why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
-            raise UserError("segments do not cover their rows", why=why)
+            raise UserError("the segments do not cover their rows", why=why)
         if not for_steps(_within_rows, len(edges))(edges, self.row_length):
-            raise UserError("a segment is empty, or reaches into the next row")
+            raise UserError("a segment is empty or extends into the next row")
 
     @staticmethod
     def of_lengths(rows: list[list[int]], row_length: int) -> Segmentation:
-        """Rows given by the lengths of their segments; what is left of a row is padding.
+        """Return the segmentation of rows with segments of these lengths, padded at the end.
 
         Raises:
-            UserError: the segments of a row are longer than it.
+            UserError: the segments of a row are longer than `row_length` in total.
         """
         lengths: list[int] = []
         is_padding: list[bool] = []
         for row in rows:
             rest = row_length - sum(row)
             if rest < 0:
-                raise UserError("a row is too short", why=f"{sum(row)} tokens of {row_length}")
+                why = f"they have {sum(row)} tokens, and row_length is {row_length}"
+                raise UserError("the segments of a row are longer than the row", why=why)
             lengths += [*row, *([rest] if rest else [])]
             is_padding += [False] * len(row) + [True] * bool(rest)
         edges = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -67,22 +67,25 @@ class Segmentation:
 
     @property
     def lengths(self) -> Int32Array:
-        """Shape (num_segments,): tokens of each segment."""
+        """Length of each segment in tokens, shape (num_segments,)."""
         return np.diff(self.edges)
 
     @property
     def rows(self) -> Int64Array:
-        """Shape (num_segments,): the row of each segment."""
+        """Row of each segment, shape (num_segments,)."""
         return self.edges[:-1].astype(np.int64) // max(self.row_length, 1)
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest segment, padding included."""
+        """Length of the longest segment in tokens, including padding."""
         return int(self.lengths.max(initial=0))
 
     @cached_property
     def ids(self) -> Int32Array:
-        """Shape (num_rows, row_length): segments counted from 0 in each row; -1 for padding."""
+        """Number of each token's segment in its row, from 0; -1 for padding.
+
+        Shape (num_rows, row_length).
+        """
         rows = self.rows
         numbers = np.arange(len(self)) - np.searchsorted(rows, rows)
         numbers[self.is_padding] = PADDING
@@ -90,7 +93,7 @@ class Segmentation:
 
     @cached_property
     def positions(self) -> Int32Array:
-        """Shape (num_rows, row_length): from 0 on in each segment, padding included."""
+        """Position of each token in its segment, from 0, shape (num_rows, row_length)."""
         positions = np.empty((self.num_rows, self.row_length), np.int32)
         self.count_positions(positions, np.zeros(len(self), np.int64))
         return positions
@@ -101,27 +104,27 @@ class Segmentation:
         count(positions.reshape(-1), self.edges, firsts)
 
     def part(self, first: int, stop: int) -> Segmentation:
-        """The rows [first, stop)."""
+        """Return the rows [first, stop)."""
         places = np.array([first, stop]) * self.row_length
         begin, end = np.searchsorted(self.edges, places).tolist()
         edges = self.edges[begin : end + 1] - self.edges[begin]
         return Segmentation(stop - first, self.row_length, edges, self.is_padding[begin:end])
 
     def padded_edges(self, num_segments: int) -> Int32Array:
-        """Shape (num_segments + 1,): `edges`, then empty segments at the end; of fixed size.
+        """Return `edges`, padded with empty segments to the shape (num_segments + 1,).
 
         Raises:
-            UserError: there are more segments than that.
+            UserError: there are more than `num_segments` segments.
         """
         if len(self) > num_segments:
-            why = f"{len(self)} segments, and room for {num_segments}"
-            raise UserError("there are more segments than cu_seqlens has room for", why=why)
+            why = f"there are {len(self)}, and cu_seqlens has room for {num_segments}"
+            raise UserError("too many segments", why=why)
         padded = np.full(num_segments + 1, self.edges[-1], np.int32)
         padded[: len(self.edges)] = self.edges
         return padded
 
     def _spread(self, values: Int32Array) -> Int32Array:
-        """A value of each segment, at every token of it."""
+        """Repeat the value of each segment for each of its tokens."""
         return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)
 
 
@@ -135,7 +138,7 @@ def _count(positions: npt.NDArray[np.integer], edges: Int32Array, firsts: Int64A
 
 @compiled
 def _within_rows(edges: Int32Array, row_length: int) -> bool:
-    """Whether no segment is empty or lies in two rows."""
+    """Return whether every segment has tokens and is inside one row."""
     for i in range(len(edges) - 1):
         first, last = edges[i], edges[i + 1] - 1
         if last < first or first // row_length != last // row_length:

@@ -1,8 +1,8 @@
-"""The shards that rows are read from: mapped when needed, a bounded number at once, checked.
+"""Memory maps of the shards that rows are read from. They are checked before use.
 
-Compiled code takes them as a table of addresses. An index is checked as a whole when its shard is
-first mapped, a 64 KiB block of tokens when it is first touched: the digest must be the one that was
-written with it, and every id must be in the vocabulary. A digest alone finds damage, but not lies.
+Compiled code gets a table of addresses. An index is checked as a whole when its shard is first
+mapped, and a block of tokens (64 KiB) when it is first used: its digest must match, and every id
+must be in the vocabulary. The digest alone would not reveal a file that was written with wrong ids.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from tokenmill.store.layout import HEADER, contradiction, index_bytes
 from tokenmill.store.manifest import FileEntry
 
 MOST_MAPPED = 1024
-"""Shards that stay mapped between two batches."""
+"""Limit on the shards that stay mapped between two batches."""
 DOCUMENTS_AT_ONCE = 1 << 16
-"""Of an index that is checked."""
+"""Documents of an index that are checked at once."""
 
 
 class ShardMaps:
-    """Shards of a dataset, as addresses for compiled code."""
+    """The mapped shards of a dataset, as addresses for compiled code."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._shards = dataset.shards
         counts = [shard.entry.documents for shard in dataset.shards]
         self.first_documents = offsets_from_lengths(counts)
-        """Shape (num_shards + 1,): the first document of each shard."""
+        """First document of each shard, shape (num_shards + 1,)."""
         self.table = np.zeros((len(self._shards), 4), np.int64)
-        """Shape (num_shards, 4): addresses of tokens and index, numbers of tokens and documents.
+        """Addresses of tokens and index, and numbers of tokens and documents, for each shard.
 
-        Addresses are 0 where the shard is not mapped.
+        Shape (num_shards, 4). Addresses are 0 if the shard is not mapped.
         """
         self._like: npt.NDArray[np.integer] = np.empty(0, dataset.token_dtype)
         self._largest_id = dataset.manifest.tokenizer.largest_id
         counts = [-(-self._num_blocks(shard) // 8) * 8 for shard in self._shards]
         self.first_blocks = offsets_from_lengths(counts)
-        """Shape (num_shards + 1,): the first block of tokens of each shard, a multiple of 8."""
+        """First block of tokens of each shard, a multiple of 8, shape (num_shards + 1,)."""
         self.checked = np.zeros(self.first_blocks[-1] // 8, np.uint8)
-        """Shape (num_blocks / 8,): whether a block of 64 KiB has been checked, a bit each."""
-        # Maps of its own: other readers of the dataset may not unmap what the table points to.
+        """One bit per block, set if the block has been checked, shape (num_blocks / 8,)."""
+        # Separate maps, so that other readers cannot unmap what the table points to.
         self._maps: dict[int, tuple[FileMap, FileMap]] = {}
         self._seen: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._last_use = np.zeros(len(self._shards), np.int64)
@@ -61,14 +61,14 @@ class ShardMaps:
             if self._origin is None
             else BlockCache(self._origin, self._shards, self.first_blocks, self.checked)
         )
-        """Of a dataset in a bucket: where the blocks come from."""
+        """The block cache, if the dataset is in a bucket."""
 
     def require(self, shards: Int64Array) -> None:
-        """Map shards, and unmap those unused for longest where there are too many.
+        """Map shards. If there are too many, unmap the least recently used ones.
 
         Raises:
-            VerificationError: a file has another size than the manifest says, or an index is not
-                what was written, or contradicts itself.
+            VerificationError: the size of a file differs from the manifest, or an index is damaged
+                or contradicts itself.
         """
         missing = self._missing(shards)
         self._clock += 1
@@ -87,18 +87,18 @@ class ShardMaps:
             self._map(number)
 
     def announce(self, shards: Int64Array) -> None:
-        """Of a dataset in a bucket, begin to bring what mapping some shards takes."""
+        """Start to fetch the indexes of shards, if the dataset is in a bucket."""
         if self._origin is not None:
             self._origin.indexes.announce(self._index_files(self._missing(shards)))
 
     def can_map(self, shards: Int64Array) -> bool:
-        """Whether what mapping some shards takes, which was announced, has come."""
+        """Return whether the announced indexes of shards have arrived."""
         if self._origin is None:
             return True
         return self._origin.indexes.has(self._index_files(self._missing(shards)))
 
     def _missing(self, shards: Int64Array) -> Int64Array:
-        """Those of some shards that are not mapped in this process."""
+        """Return those of the shards that are not mapped in this process."""
         if self.cache is not None and self.cache.begin_in_this_process():
             self._unmap(np.flatnonzero(self.table[:, 0]))
         if self.table[shards, 0].all():
@@ -106,7 +106,7 @@ class ShardMaps:
         return np.unique(shards[self.table[shards, 0] == 0])
 
     def _index_files(self, shards: Int64Array) -> list[FileEntry]:
-        """The token indexes and block digests of shards."""
+        """Return the token indexes and block digests of shards."""
         return [
             file for number in shards.tolist() for file in self._shards[number].entry.files[1:3]
         ]
@@ -116,15 +116,15 @@ class ShardMaps:
             self.table[number] = 0
             for file in self._maps.pop(number):
                 file.close()
-            self._shards[number].release()  # its digests
+            self._shards[number].release()  # frees its digests
 
     def check(self, blocks: Int64Array, beside: Int64Array | None = None) -> None:
-        """Check blocks of tokens (any number of times each) that are used the first time.
+        """Check blocks of tokens before their first use. Blocks may be repeated.
 
-        Those `beside` them are used, too, and have to stay in the cache.
+        Blocks in `beside` are used, too, and must stay in the cache.
 
         Raises:
-            VerificationError: one is not what was written, or holds an id that does not exist.
+            VerificationError: a block is damaged, or contains an id that does not exist.
         """
         blocks = np.unique(blocks)
         if self.cache is not None:
@@ -143,7 +143,7 @@ class ShardMaps:
     def _check_block(self, shard: Shard, place: int, data: bytes) -> None:
         _compare(shard, "bin", place, data)
         if not self._has_only_known_ids(data):
-            why = f"from byte {place * BLOCK_BYTES} on, a block has ids above the largest id"
+            why = f"the block at byte {place * BLOCK_BYTES} has ids above the largest id"
             raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
 
     def _tokens_path(self, number: int) -> Path:
@@ -155,19 +155,19 @@ class ShardMaps:
         return num_blocks(shard.entry.tokens * self._like.itemsize)
 
     def _has_only_known_ids(self, data: bytes) -> bool:
-        """Whether every id of a block is in the vocabulary."""
-        unsigned = np.dtype(f"<u{self._like.itemsize}")  # negative ids become the largest numbers
+        """Return whether every id of a block is in the vocabulary."""
+        unsigned = np.dtype(f"<u{self._like.itemsize}")  # negative ids become large numbers
         return bool(np.frombuffer(data, unsigned).max(initial=0) <= self._largest_id)
 
     def _map(self, number: int) -> None:
-        """Map a shard; what was checked of it holds only for the same files."""
+        """Map a shard. If its files have changed, forget which of its blocks were checked."""
         shard = self._shards[number]
         shard.check_index_header()
         num_tokens, num_documents = shard.entry.tokens, shard.entry.documents
         ids = FileMap(self._tokens_path(number), num_tokens * self._like.itemsize)
         index = FileMap(shard.path("idx"), index_bytes(num_documents))
         found = ids.identity, index.identity
-        if self.cache is not None:  # its blocks are written one by one
+        if self.cache is not None:  # the file changes as blocks are fetched
             found = (ids.identity[0], 0), index.identity
         if self._seen.get(number) != found:
             self._check_index(number, index)
@@ -177,7 +177,7 @@ class ShardMaps:
         self.table[number] = ids.address, index.address + HEADER.size, num_tokens, num_documents
 
     def _check_index(self, number: int, index: FileMap) -> None:
-        """Compare the digests of an index, and its offsets with its lengths."""
+        """Compare the digests of an index, and check its offsets against its lengths."""
         shard, data = self._shards[number], index.data
         for at in range(num_blocks(len(data))):
             block = data[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]
@@ -190,10 +190,10 @@ class ShardMaps:
 def index_is_sound(
     index: memoryview, num_documents: int, num_tokens: int, token_bytes: int
 ) -> bool:
-    """Whether an index, from behind its header on, says what follows from its lengths.
+    """Return whether an index, after its header, is consistent with its lengths.
 
-    Each document must have a token, and all together `num_tokens`, of `token_bytes` each. It is
-    read in parts: the numbers of all documents need not be in memory at once.
+    Each document must have a token, and all documents must have `num_tokens` of `token_bytes` each.
+    The index is read in parts to save memory.
     """
     all_lengths = np.frombuffer(index, "<u4", num_documents)
     all_offsets = np.frombuffer(index, "<i8", num_documents, 4 * num_documents)
@@ -214,7 +214,7 @@ def index_is_sound(
 
 
 def _compare(shard: Shard, part: str, place: int, data: bytes | memoryview, first: int = 0) -> None:
-    """Compare the digest of a block; those of the part begin at `first` among the shard's."""
+    """Compare the digest of a block. `first` is the part's first digest in the shard's list."""
     known = shard.block_digests
     if xxhash.xxh3_64_intdigest(data) != int(known[first + place]):
         why = f"the digest of the block at byte {place * BLOCK_BYTES} differs"

@@ -1,1 +1,1 @@
-"""What each step trains on: which sequences, in which order, and which rank has which rows."""
+"""The sequences of each training step, their order, and the rows of each rank."""

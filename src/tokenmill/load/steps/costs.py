@@ -1,4 +1,4 @@
-"""What sequences of a plan hold and cost, from the plan alone."""
+"""Tokens and attention costs of the sequences of a plan, from the plan alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenmill.store.plan import Plan
 
 
 def token_counts(plan: Plan, sequences: Int64Array) -> Int64Array:
-    """Shape (n,): tokens of sequences, padding not counted.
+    """Return the number of tokens of each sequence, without padding, shape (n,).
 
     Raises:
         VerificationError: the plan's offsets are out of order.
@@ -20,7 +20,11 @@ def token_counts(plan: Plan, sequences: Int64Array) -> Int64Array:
 
 
 def attention_costs(plan: Plan, sequences: Int64Array) -> Int64Array:
-    """Shape (n,): the sum of squared segment lengths of sequences; raises as `token_counts`."""
+    """Return the sum of squared segment lengths of each sequence, shape (n,).
+
+    Raises:
+        VerificationError: the plan's offsets are out of order.
+    """
     return _checked_sums(plan, sequences, squared=True)
 
 
@@ -36,7 +40,7 @@ def _checked_sums(plan: Plan, sequences: Int64Array, *, squared: bool) -> Int64A
 def _sums(
     sequences: Int64Array, offsets: Int64Array, lengths: npt.NDArray[np.integer], squared: bool
 ) -> Int64Array:
-    """Sums over the segments of each sequence; fewer of them where an offset is wrong."""
+    """Return sums over the segments of each sequence, up to the first invalid offset."""
     sums = np.zeros(len(sequences), np.int64)
     for i in range(len(sequences)):
         first, last = offsets[sequences[i]], offsets[sequences[i] + 1]

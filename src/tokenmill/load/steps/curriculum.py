@@ -1,12 +1,12 @@
-"""Curricula: which sequences a step trains on, and how long its rows are, as functions of the step.
+"""Curricula: the sequences and the row length of each step.
 
-A curriculum is a list of phases. A phase orders the sequences that earlier phases have not used:
-by a key (short to long, shallow to deep, easy to hard by a document column) or by nothing, and
-it may cut rows shorter, at constant tokens a step. A phase added in the middle of training is
-part of the state, so that a resumed run goes on with exactly the same batches:
+A curriculum is a list of phases. A phase orders the sequences that earlier phases have not used: by
+a key (short to long, shallow to deep, easy to hard by a document column), or at random. It can also
+cut rows shorter, with the same number of tokens per step. A phase added during training is part of
+the state, so a resumed run continues with exactly the same batches:
 
-    phases  [0: by length] [100: shuffled]      steps 0 to 99 take the shortest sequences, the
-                                                rest follows in shuffled order from step 100 on
+    phases  [0: by length] [100: shuffled]      steps 0 to 99 take the shortest sequences; from
+                                                step 100 on, the rest follows in shuffled order
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: int
     batch_size: int
     order: str
-    """Digest of the shuffled epoch: another plan, seed or epoch has another."""
+    """Digest of the shuffled epoch. It changes with the plan, the seed and the epoch."""
     phases: list[Phase]
 
 
@@ -74,8 +74,8 @@ class Curriculum:
     ) -> None:
         size = 1 if steps is None else steps.size
         if batch_size < 1 or batch_size % size:
-            why = f"got {batch_size}, and {size} sequences stay together"
-            raise UserError("a batch has at least one sequence, and whole groups of them", why=why)
+            why = f"got {batch_size}, and {size} sequences of the plan stay together"
+            raise UserError(f"batch_size must be a positive multiple of {size}", why=why)
         self._order, self._keys, self.batch_size = order, keys, batch_size
         self._steps = steps
         self.plan_id = ""
@@ -126,12 +126,14 @@ class Curriculum:
         last = self._phases[-1].first_step if self._phases else -1
         if phase.first_step <= last or (not self._phases and phase.first_step):
             raise UserError(
-                "a phase begins at the wrong step",
-                why=f"it begins at {phase.first_step}, the one before at {last}",
-                hint="the first phase begins at step 0, and each later than the one before",
+                "a phase starts at the wrong step",
+                why=f"it starts at step {phase.first_step}, and the previous one at {last}"
+                if self._phases
+                else f"the first phase starts at step {phase.first_step}",
+                hint="start the first phase at step 0, and each phase after the previous one",
             )
         if phase.bands < 1 or (phase.row_length is not None and phase.row_length < 1):
-            raise UserError("a phase has at least one band, and rows of at least one token")
+            raise UserError("bands and row_length of a phase must be at least 1")
         rest = self._order
         if self._phases:
             used = (phase.first_step - last) * self.batch_size
@@ -154,7 +156,7 @@ class Curriculum:
         """
         if not 0 <= step < self.num_steps:
             why = f"the epoch has {self.num_steps} steps of {self.batch_size} sequences"
-            raise UserError(f"there is no step {step}", why=why)
+            raise UserError(f"step {step} does not exist", why=why)
         number = self._phase_of(step)
         first = (step - self._phases[number].first_step) * self.batch_size
         return self._orders[number][first : first + self.batch_size]
@@ -181,7 +183,7 @@ class Curriculum:
 
     @cached_property
     def _order_digest(self) -> str:
-        """Of the shuffled epoch, which never changes: a state is taken at every checkpoint."""
+        """Digest of the shuffled epoch. It is cached because every checkpoint needs it."""
         return xxhash.xxh3_64_hexdigest(self._order.astype("<i8").data)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -197,7 +199,7 @@ class Curriculum:
         own = self.state_dict()
         for name in ("version", "batch_size", "order"):
             if getattr(found, name) != own[name]:
-                why = f"{name} is {getattr(found, name)} there and {own[name]} here"
+                why = f"{name} is {getattr(found, name)} in the state and {own[name]} here"
                 raise UserError("the state belongs to another curriculum", why=why)
         before = self._phases, self._orders
         try:
@@ -208,7 +210,7 @@ class Curriculum:
 
     def _set_phases(self, phases: Sequence[Phase]) -> None:
         if not phases:
-            raise UserError("a curriculum has at least one phase")
+            raise UserError("a curriculum needs at least one phase")
         self._phases, self._orders = [], []
         for phase in phases:
             self.change(phase)
@@ -230,7 +232,7 @@ def shortened(rows: Rows, row_length: int) -> Rows:
     whole = rows.ids.shape[1]
     if whole % row_length:
         why = f"{whole} is not a multiple of {row_length}"
-        raise UserError("rows cannot be cut evenly", why=why)
+        raise UserError(f"cannot cut rows evenly into {row_length} tokens", why=why)
     shape = (-1, row_length)
     flags = rows.flags.reshape(shape).copy()
     flags[:, 0] |= RESTART

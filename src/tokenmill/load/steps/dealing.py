@@ -1,4 +1,4 @@
-"""Dealing the rows of a global batch to ranks, so that attention costs them equally much."""
+"""Deal the rows of a global batch to ranks, so that their attention costs are similar."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tokenmill.records import Int64Array
 
 
 def deal(costs: Int64Array, world_size: int) -> Int64Array:
-    """Shape (world_size, num_rows / world_size): the rows of each rank, each in canonical order.
+    """Return the rows of each rank in their order, shape (world_size, num_rows / world_size).
 
-    Rows go, the most expensive first, to the rank that has the least so far and still has room
-    (R. L. Graham: Bounds on multiprocessing timing anomalies, 1969). The rows of a batch stay
-    the same for any number of ranks.
+    Each row, the most expensive first, goes to the rank with the lowest cost that still has room
+    (R. L. Graham: Bounds on multiprocessing timing anomalies, 1969). The rows of a batch are the
+    same for any number of ranks.
     """
     ranks = _deal(costs, np.argsort(-costs, kind="stable"), world_size)
     return np.argsort(ranks, kind="stable").reshape(world_size, -1)

@@ -1,15 +1,13 @@
-"""Several plans mixed by shares of tokens.
+"""Mix several plans by shares of tokens.
 
-Each row goes to the source that lags furthest behind its share of the tokens given out so far,
-padding not counted. So at any point no source is more than one row ahead of its share, and none
-more than one row for each other source behind it; as long as no share falls to 0, for what such
-a source was behind, the others have been given. Shares may change over the steps, as straight
-lines between the steps that are named:
+Each row comes from the source that is furthest behind its share of the tokens so far, not counting
+padding. So no source is ever more than one row ahead of its share, or more rows behind it than
+there are other sources. This holds as long as no share drops to 0: what such a source was behind
+is lost to the others. Shares can change over the steps, linearly between the given points:
 
     shares of web  ((0, 0.9), (1000, 0.5))      0.9 at step 0, 0.7 at step 500, 0.5 from 1000 on
 
-A source ends after its epochs or its tokens, whichever comes first; it is never repeated unless
-epochs were asked for.
+A source ends after its epochs or its tokens, whichever comes first. By default, it is not repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 
 WHOLE = 1 << 20
-"""What shares add up to, as integers: the order is the same on any machine."""
+"""Sum of all shares. Shares are integers, so that the order is the same on any machine."""
 
 MOST_CHECKPOINTS = 256
 MAX_SHARE = 1e9
@@ -86,21 +84,21 @@ class MixtureSource:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a source has given to a mixture so far."""
+    """What a mixture has taken from a source so far."""
 
     name: str
     rows: int
     tokens: int
-    """Padding not counted."""
+    """Tokens, without padding."""
     epochs: float
-    """How often its plan was gone through; above 1, sequences were repeated."""
+    """Epochs of its plan; above 1, sequences were repeated."""
     share: float
-    """Of all tokens given out."""
+    """Share of all tokens of the mixture."""
     has_ended: bool
 
 
 class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a mixture stands before a step; lists have a value for each source."""
+    """The position of a mixture before a step. Lists have one value per source."""
 
     step: Count
     rows: list[Count]
@@ -110,18 +108,18 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class _Checkpoints(Generic[T]):
-    """What was known before some steps: evenly apart, and never more than 256 of them."""
+    """Positions before some steps: evenly spaced, and at most 256 of them."""
 
     def __init__(self, before_first: T) -> None:
         self._values = {0: before_first}
         self._interval = 1
 
     def __reduce__(self) -> tuple[type[_Checkpoints[T]], tuple[T]]:
-        """Another process has the first one only: it finds others on its own way."""
+        """Pickle only the first one. Another process collects its own."""
         return type(self), (self._values[0],)
 
     def add(self, step: int, value: T) -> None:
-        """Keep what is known before a step, unless it lies too close to others."""
+        """Keep the position before a step, unless it is too close to others."""
         if step % self._interval:
             return
         self._values[step] = value
@@ -131,16 +129,16 @@ class _Checkpoints(Generic[T]):
             self._values = {step: self._values[step] for step in kept}
 
     def last_before(self, step: int) -> T:
-        """What was known at a step, or at the last one before it of which something is kept."""
+        """Return the position before a step, or the last one kept for an earlier step."""
         return self._values[max(each for each in self._values if each <= step)]
 
 
 @dataclass
 class MixtureSchedule(Schedule):
-    """The steps of a mixture: known only one after another.
+    """The steps of a mixture. Each step depends on those before it.
 
     Raises:
-        UserError: sources do not fit together, or their shares are no shares.
+        UserError: the sources cannot be mixed, or a share is invalid.
     """
 
     sources: Sequence[MixtureSource]
@@ -148,18 +146,19 @@ class MixtureSchedule(Schedule):
     seed: int = 0
     shuffle: Shuffle = "global"
     when_one_ends: Literal["stop", "go on"] = "stop"
-    """End the mixture with the first source that ends, or give its share to the others."""
+    """Stop with the first source that ends, or give its share to the others."""
     _progress: _Progress = field(init=False)
 
     def __post_init__(self) -> None:
         _check(self.sources)
         if self.when_one_ends not in ("stop", "go on"):
-            raise UserError("when_one_ends must be 'stop' or 'go on'", why=self.when_one_ends)
+            why = f"got {self.when_one_ends!r}"
+            raise UserError("when_one_ends must be 'stop' or 'go on'", why=why)
         self._row_length = only_row_length(self.sources[0].plan)
         self._num_rows = self.size.rows_of(self._row_length)
         if self._num_rows < 1:
-            why = f"it has {self.size.tokens} tokens, and a row {self._row_length}"
-            raise UserError("a global batch has at least one row", why=why)
+            why = f"it has {self.size.tokens} tokens, and a row has {self._row_length}"
+            raise UserError("the global batch is smaller than a row", why=why)
         self._orders = [
             Order(steps_of(source.plan), self.seed + number, self.shuffle)
             for number, source in enumerate(self.sources)
@@ -176,7 +175,7 @@ class MixtureSchedule(Schedule):
 
     @property
     def rows_left(self) -> int:
-        """Sequences that no step has trained on so far, of sources that have an end."""
+        """Sequences that no step has used so far, of sources that end."""
         pairs = zip(self.sources, self._progress.rows, strict=True)
         return sum(
             max(source.epochs * len(source.plan) - rows, 0)
@@ -185,10 +184,10 @@ class MixtureSchedule(Schedule):
         )
 
     def batch(self, step: int) -> GlobalBatch | None:
-        """The global batch of a step, or None behind the last one.
+        """Return the global batch of a step, or None after the last step.
 
-        The next step costs as much wherever it is, and the last one again nothing. Others are
-        found from the nearest step before them of which it is known how far the sources were.
+        The next step takes constant time, and the last one again takes none. Other steps are
+        computed from the closest known position before them.
         """
         if self._last is not None and self._before_last.step == step:
             self._progress, batch = self._last
@@ -197,7 +196,7 @@ class MixtureSchedule(Schedule):
         return None if self._progress.step < step else self._advance()
 
     def report(self) -> list[SourceReport]:
-        """What every source has given before the next step."""
+        """Return what the mixture has taken from each source before the next step."""
         now = self._progress
         total = max(sum(now.tokens), 1)
         return [
@@ -221,16 +220,16 @@ class MixtureSchedule(Schedule):
         }
 
     def progress(self, step: int) -> dict[str, Any]:
-        """What every source has given before a step."""
+        """Return what the mixture has taken from each source before a step."""
         self._go_to(step)
         values: dict[str, Any] = msgspec.to_builtins(self._progress)
         return values
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
-        """Go on where `progress` was taken.
+        """Resume from `progress`.
 
         Raises:
-            UserError: it is not that of a mixture of as many sources.
+            UserError: it does not belong to a mixture with the same number of sources.
         """
         try:
             found = msgspec.convert(progress, _Progress)
@@ -238,7 +237,7 @@ class MixtureSchedule(Schedule):
             raise UserError("not the state of a mixture", why=str(error)) from error
         sizes = {len(found.rows), len(found.tokens), len(found.lags)}
         if sizes != {len(self.sources)} or found.step > step:
-            raise UserError("not the state of this mixture")
+            raise UserError("the state belongs to another mixture")
         self._begin_at(found)
 
     def standing(self) -> object:
@@ -250,7 +249,7 @@ class MixtureSchedule(Schedule):
         self._checkpoints.add(standing.step, standing)
 
     def __copy__(self) -> MixtureSchedule:
-        """One with checkpoints of its own: another thread may add to them."""
+        """Copy with separate checkpoints, because another thread may add to them."""
         found = object.__new__(type(self))
         found.__dict__.update(self.__dict__)
         found._checkpoints = copy.copy(self._checkpoints)
@@ -259,11 +258,11 @@ class MixtureSchedule(Schedule):
     def _begin_at(self, progress: _Progress) -> None:
         self._start = self._before_last = self._progress = progress
         self._last: tuple[_Progress, GlobalBatch] | None = None
-        """The last batch that was found, and what is known after it."""
+        """The last computed batch, and the position after it."""
         self._checkpoints = _Checkpoints(_at_start(len(self.sources)))
 
     def _go_to(self, step: int) -> None:
-        """Stand before a step, or behind the last one."""
+        """Move to a step, or to the end."""
         known = (
             self._progress,
             self._before_last,
@@ -277,7 +276,7 @@ class MixtureSchedule(Schedule):
             pass
 
     def _advance(self) -> GlobalBatch | None:
-        """The next step's rows, if there are enough of them."""
+        """Return the next step's rows, or None if there are too few."""
         now, count = self._progress, self._num_rows
         candidates, epochs, tokens = np.zeros((3, len(self.sources), count), np.int64)
         room = np.zeros((len(self.sources), 2), np.int64)
@@ -310,14 +309,14 @@ class MixtureSchedule(Schedule):
         return batch
 
     def _room(self, number: int) -> tuple[int, int]:
-        """Rows and tokens that a source may still give."""
+        """Return the rows and tokens that are left of a source."""
         source, now = self.sources[number], self._progress
         most = ENDLESS if source.epochs is None else source.epochs * self._orders[number].size
         budget = ENDLESS if source.tokens is None else source.tokens - now.tokens[number]
         return max(most - now.rows[number], 0), max(budget, 0)
 
     def _shares(self, step: int) -> Int64Array:
-        """Shape (num_sources,): the shares at a step, which add up to WHOLE, or to 0."""
+        """Return the shares at a step, shape (num_sources,). They add up to WHOLE, or to 0."""
         values = []
         for source in self.sources:
             steps, shares = zip(*_points(source), strict=True)
@@ -333,44 +332,46 @@ class MixtureSchedule(Schedule):
 
 def _check(sources: Sequence[MixtureSource]) -> None:
     if not sources:
-        raise UserError("a mixture has at least one source")
+        raise UserError("a mixture needs at least one source")
     first = sources[0]
     for source in sources:
         where = str(source.plan.folder)
         tokenizers = [each.dataset.manifest.tokenizer.sha256 for each in (first, source)]
         if tokenizers[0] != tokenizers[1]:
             why = f"{tokenizers[0]} and {tokenizers[1]}"
-            raise UserError("sources have different tokenizers", where=where, why=why)
+            raise UserError("the sources have different tokenizers", where=where, why=why)
         lengths = [only_row_length(each.plan) for each in (first, source)]
         if lengths[0] != lengths[1]:
             why = f"{lengths[0]} and {lengths[1]} tokens"
-            raise UserError("sources have rows of different lengths", where=where, why=why)
+            raise UserError("the sources have rows of different lengths", where=where, why=why)
         if any(limit is not None and limit < 1 for limit in (source.epochs, source.tokens)):
             why = f"epochs={source.epochs}, tokens={source.tokens}"
-            hint = "use None for no end; a share of 0 leaves a source out"
-            raise UserError("a source must give something", where=where, why=why, hint=hint)
+            hint = "use None for no limit; to leave a source out, set its share to 0"
+            raise UserError(
+                "epochs and tokens of a source must be above 0", where=where, why=why, hint=hint
+            )
         points = _points(source)
         steps = [step for step, _ in points]
         if not points or steps != sorted(set(steps)):
-            raise UserError("points of a share must be sorted by step", where=where)
-        if not all(0 <= share <= MAX_SHARE for _, share in points):  # NaN is not, either
-            why = f"{points}, and shares go from 0 to {MAX_SHARE:g}"
-            raise UserError("a share is too small or too large", where=where, why=why)
+            raise UserError("the points of a share must be sorted by step", where=where)
+        if not all(0 <= share <= MAX_SHARE for _, share in points):  # also refuses NaN
+            why = f"got {points}"
+            raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
         if not len(source.plan):
-            raise UserError("the plan has no sequence", where=where)
+            raise UserError("the plan has no sequences", where=where)
     if not any(share > 0 for source in sources for _, share in _points(source)):
-        raise UserError("some share must be above 0")
+        raise UserError("at least one share must be above 0")
 
 
 def _points(source: MixtureSource) -> Points:
-    """The points of a share, one where it never changes, as plain numbers."""
+    """Return the points of a share as plain numbers; a constant share is one point."""
     share = source.share
     try:
         points = tuple(share) if isinstance(share, (tuple, list)) else ((0, share),)
         return tuple((int(step), float(value)) for step, value in points)
     except (TypeError, ValueError) as error:
-        why = f"{share!r}: {error}"
-        raise UserError("a share is a number, or (step, share) points", why=why) from error
+        why = f"got {share!r}: {error}"
+        raise UserError("a share must be a number or (step, share) points", why=why) from error
 
 
 def _at_start(count: int) -> _Progress:
@@ -379,7 +380,7 @@ def _at_start(count: int) -> _Progress:
 
 
 def _running_count(chosen: Int64Array) -> Int64Array:
-    """How often each value has stood before it."""
+    """Return how often each value occurs before its position."""
     order = np.argsort(chosen, kind="stable")
     firsts = np.searchsorted(chosen[order], chosen[order])
     counts = np.empty(len(chosen), np.int64)

@@ -1,8 +1,8 @@
-"""The order in which sequences are trained on: shuffled, or shuffled within bands of a key.
+"""The order of sequences in training: shuffled, or shuffled within bands of a key.
 
-A pure function of the plan, a seed and an epoch, computed for the places that are asked for.
-Where a plan balances ranks, the sequences of a step stay together: groups of them are shuffled
-or sorted. Sequences at the end of a window that make no complete group come last.
+The order depends only on the plan, a seed and an epoch, and is computed for any positions. If a
+plan balances ranks, the sequences of a step stay together: groups of them are shuffled or sorted.
+Sequences at the end of a window that do not fill a group come last.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ FloatArray = npt.NDArray[np.float64]
 Shuffle = Literal["global", "blocks", "none"]
 
 BLOCK = 1024
-"""Neighbouring sequences that stay together where shuffling is by blocks."""
+"""Consecutive sequences in a block, if blocks are shuffled."""
 BLOCKS_AT_ONCE = 64
-"""Blocks that are shuffled among themselves."""
+"""Number of blocks that are shuffled together."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Sequences of a plan that belong into one step, and stay together."""
+    """The groups of sequences of a plan that stay together in one step."""
 
     size: int
-    """As many as ranks where the plan balances them, else 1."""
+    """Sequences in a group: the number of ranks if the plan balances them, else 1."""
     window_starts: Int64Array
-    """Shape (num_windows + 1,): steps never reach over the end of a window."""
+    """First sequence of each window, shape (num_windows + 1,). Groups do not span windows."""
 
     @cached_property
     def _offsets(self) -> tuple[Int64Array, Int64Array]:
-        """Complete steps, and sequences of none, before each window."""
+        """Number of complete groups, and of sequences outside groups, before each window."""
         steps, rest = np.divmod(np.diff(self.window_starts), self.size)
         return offsets_from_lengths(steps), offsets_from_lengths(rest)
 
     @cached_property
     def num_steps(self) -> int:
-        """Complete steps in all windows."""
+        """Number of complete groups."""
         return int(self._offsets[0][-1])
 
     @property
     def firsts(self) -> Int64Array:
-        """Shape (num_steps,): the first sequence of each complete step."""
+        """First sequence of each complete group, shape (num_steps,)."""
         return self.sequences(np.arange(self.num_steps) * self.size)
 
     @property
     def rest(self) -> Int64Array:
-        """Sequences at the end of a window that make no complete step."""
+        """Sequences at the end of a window that do not fill a group."""
         return self.sequences(np.arange(self.num_steps * self.size, self.window_starts[-1]))
 
     def sequences(self, places: Int64Array) -> Int64Array:
-        """Shape (n,): what stands at places of all steps one after another, then of the rest."""
+        """Return the sequences at positions: first those of all groups, then the rest."""
         if self.size == 1:
             return places
         steps, rest = self._offsets
@@ -81,20 +81,20 @@ class Steps:
 
 
 def steps_of(plan: Plan) -> Steps:
-    """The steps of a plan, in its order."""
+    """Return the groups of a plan, in its order."""
     return Steps(plan.rows.group_size, plan.window_starts)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The sequence that stands at each place of each epoch."""
+    """The order of sequences in each epoch."""
 
     steps: Steps
     seed: int
     shuffle: Shuffle = "global"
 
     def __call__(self, epoch: int, places: Int64Array) -> Int64Array:
-        """Shape (n,): the sequences at places of an epoch."""
+        """Return the sequences at positions of an epoch, shape (n,)."""
         if self.steps.size == 1:
             return self._shuffled(epoch, places)
         num_shuffled = self.steps.num_steps * self.steps.size
@@ -106,12 +106,12 @@ class Order:
 
     @cached_property
     def size(self) -> int:
-        """Sequences of an epoch: all, or as many as make whole groups of a step's size."""
+        """Number of sequences in an epoch: all, or those in complete groups."""
         total = int(self.steps.window_starts[-1])
         return total - total % self.steps.size
 
     def across_epochs(self, first: int, count: int) -> tuple[Int64Array, Int64Array]:
-        """Sequences from a place on, epochs one after another, and the epoch of each."""
+        """Return `count` sequences from a position on, across epochs, and the epoch of each."""
         parts, epochs = [], []
         while count > 0:
             epoch, place = divmod(first, self.size)
@@ -135,25 +135,25 @@ class Order:
 def _permutation(
     shuffle: Shuffle, count: int, size: int, seed: int, epoch: int
 ) -> Permutation | BlockPermutation:
-    """A permutation of `count` steps of `size` sequences."""
+    """Return a permutation of `count` groups of `size` sequences."""
     if shuffle == "global":
         return Permutation(count, seed, epoch)
     return BlockPermutation(count, max(BLOCK // size, 1), BLOCKS_AT_ONCE, seed, epoch)
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:
-    """Shape (num_sequences,): the sequence that stands at each place of an epoch."""
+    """Return the shuffled sequences of an epoch, shape (num_sequences,)."""
     return Order(steps_of(plan), seed)(epoch, np.arange(len(plan)))
 
 
 def banded(
     order: Int64Array, keys: FloatArray, bands: int, steps: Steps | None = None
 ) -> Int64Array:
-    """`order` sorted by key in `bands` bands of equal size, each in the order that it had.
+    """Return `order` sorted by key into `bands` bands of equal size; bands keep their order.
 
-    `keys` has shape (num_sequences,). Sequences with nearly equal keys come in nearly equal
-    steps, and yet a batch is not made of one pattern. The sequences of `steps` stay together and
-    are sorted by their mean key; those of no step come last.
+    `keys` has shape (num_sequences,). Sequences with similar keys are trained on at similar steps,
+    but a batch still mixes sequences. Groups of `steps` stay together and are sorted by their mean
+    key; sequences outside groups come last.
     """
     size = 1 if steps is None else steps.size
     alone = np.zeros(len(order), np.bool_) if steps is None else np.isin(order, steps.rest)
@@ -166,14 +166,13 @@ def banded(
 
 
 def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> FloatArray:
-    """Shape (num_sequences,): what a curriculum sorts by.
+    """Return the value of a sort key for each sequence, shape (num_sequences,).
 
-    "length" is the mean length of a sequence's segments in tokens, "depth" their number; any
-    other key is a column of the documents table, whose mean over the segments' documents is
-    taken.
+    "length" is the mean length of a sequence's segments in tokens, and "depth" is their number. Any
+    other key is the mean of a column of the documents table over the segments' documents.
 
     Raises:
-        UserError: the column does not exist, or does not hold numbers.
+        UserError: the column does not exist, or does not contain numbers.
         VerificationError: the plan is damaged.
     """
     plan.check_offsets()
@@ -183,7 +182,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
     if key == "length":
         return np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64) / counts
     if dataset is None:
-        raise UserError(f"a curriculum by the column {key!r} needs the dataset")
+        raise UserError(f"to sort by the column {key!r}, a curriculum needs the dataset")
     if plan.documents.max(initial=0) >= dataset.num_documents:
         raise plan.damaged("it names documents that do not exist")
     values = _column(dataset, key)[plan.documents]
@@ -192,7 +191,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
 
 
 def _column(dataset: Dataset, name: str) -> FloatArray:
-    """Shape (num_documents,): a kept column as numbers."""
+    """Return a kept column as numbers, shape (num_documents,)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -201,22 +200,22 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
     for shard in dataset.shards:
         table = shard.documents()
         if f"column.{name}" not in table.column_names:
-            kept = [each for each in table.column_names if each.startswith("column.")]
+            kept = [each[7:] for each in table.column_names if each.startswith("column.")]
             raise UserError(
                 f"the documents table has no column {name!r}",
                 where=dataset.location,
-                why=f"it keeps {', '.join(kept) or 'none'}",
-                hint="build the dataset with --keep to add columns",
+                why=f"it has {', '.join(kept)}" if kept else "it keeps no fields of the records",
+                hint=f"build the dataset with --keep {name}",
             )
         try:
             numbers = pc.cast(table.column(f"column.{name}"), pa.float64())
         except pa.ArrowInvalid as error:
             why = str(error)
-            raise UserError(f"the column {name!r} does not hold numbers", why=why) from error
-        values = numbers.to_numpy()  # what is missing becomes NaN
+            raise UserError(f"the column {name!r} does not contain numbers", why=why) from error
+        values = numbers.to_numpy()  # missing values become NaN
         if gaps := int((~np.isfinite(values)).sum()):
-            why = f"{gaps} documents of a shard have no finite value"
-            raise UserError(f"the column {name!r} has gaps", why=why)
+            why = f"{gaps} documents of a shard have none"
+            raise UserError(f"the column {name!r} lacks finite values", why=why)
         parts.append(values)
     result: FloatArray = np.concatenate(parts)
     return result

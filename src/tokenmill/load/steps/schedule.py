@@ -1,9 +1,9 @@
-"""What each step trains on: the sequences of its global batch, as a function of the step alone.
+"""Schedules: the sequences of each step's global batch, which depend only on the step.
 
-Sequences of an epoch follow one another in the epoch's order, and epochs follow one another
-without a gap: a batch may hold the end of one and the beginning of the next. Where a plan has
-rows of several lengths, each length has its own order, a batch has rows of one length, and the
-batches of an epoch are shuffled.
+An epoch goes through its sequences in its own order. Epochs follow one another without a gap, so a
+batch can contain the end of one and the start of the next. If the rows of a plan have several
+lengths, each length has its own order, a batch has rows of one length, and the batches of an epoch
+are shuffled.
 """
 
 from __future__ import annotations
@@ -28,95 +28,95 @@ EPOCHS_FOR_EVER = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
-    """The rows of a step over all ranks, in their canonical order."""
+    """The rows of a step over all ranks, in an order that does not depend on the ranks."""
 
     sources: Int64Array
-    """Shape (num_rows,): which plan each row is of; 0 where there is only one."""
+    """Plan of each row, shape (num_rows,); 0 if there is only one."""
     sequences: Int64Array
     """Shape (num_rows,)."""
     epochs: Int64Array
-    """Shape (num_rows,): how often each row's plan had been gone through before."""
+    """Epoch of each row's plan, from 0, shape (num_rows,)."""
     row_length: int
-    """Tokens of a row, padding included."""
+    """Tokens in a row, including padding."""
     cut_length: int | None = None
-    """Tokens that rows are cut to, as more rows."""
+    """Tokens in a row after rows are cut into several; None if they are not cut."""
 
 
 class Schedule(Protocol):
-    """Which sequences each step trains on."""
+    """The sequences of each step."""
 
     @property
     def num_steps(self) -> int | None:
-        """Complete steps; None where nobody knows, or there is no end."""
+        """Number of complete steps; None if it is unknown or there is no end."""
 
     @property
     def rows_left(self) -> int:
-        """Sequences at the end that make no complete step, and are not trained on."""
+        """Sequences at the end that do not fill a step and are skipped."""
 
     @property
     def row_counts(self) -> list[int]:
-        """How many rows a global batch has: one number, or one for each length of rows."""
+        """Number of rows in a global batch, for each row length."""
 
     def batch(self, step: int) -> GlobalBatch | None:
-        """The global batch of a step, or None behind the last one."""
+        """Return the global batch of a step, or None after the last step."""
 
     def identity(self) -> dict[str, Any]:
-        """The settings that the order depends on: plain values, the same where it goes on."""
+        """Return the settings that the order depends on. A state can only be resumed with them."""
 
     def progress(self, step: int) -> dict[str, Any]:
-        """How far the order has come before `step`, where the step alone does not say it."""
+        """Return the progress before `step` that does not follow from the step alone."""
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
-        """Go on at `step`, where `progress` was taken."""
+        """Resume at `step`, from its `progress`."""
 
     @property
     def revision(self) -> int:
-        """Another number once steps may have become others."""
+        """A number that changes when the batches of steps may have changed."""
         return 0
 
     def standing(self) -> object:
-        """What is known after the last step that was asked for: for `follow` of a copy."""
+        """Return the state after the last computed step, for `follow`."""
         return None
 
     def follow(self, standing: object) -> None:  # noqa: ARG002
-        """Stand where a copy stood."""
+        """Continue from the `standing` of a copy."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """Rows of a global batch, or its tokens."""
+    """The size of a global batch, in rows or in tokens."""
 
     rows: int | None = None
     tokens: int | None = None
 
     def rows_of(self, row_length: int) -> int:
-        """Rows of a global batch whose rows have this length."""
+        """Return the number of rows in a global batch, for rows of this length."""
         return self.rows or (self.tokens or 0) // row_length
 
 
 @dataclass(frozen=True)
 class _Series:
-    """Sequences with rows of one length, epoch after epoch."""
+    """The sequences with rows of one length, over all epochs."""
 
     row_length: int
     num_rows: int
-    """Of a global batch."""
+    """Number of rows in a global batch."""
     order: Order
     members: Int64Array | None
-    """The sequences, where they are not all of the plan."""
+    """The sequences; None for all sequences of the plan."""
 
     def steps_before(self, epoch: int) -> int:
-        """Complete steps that all epochs before this one make."""
+        """Return the number of complete steps in all epochs before this one."""
         return epoch * self.order.size // self.num_rows
 
     def rows_left(self, epochs: int) -> int:
-        """Sequences of some epochs that no step takes."""
+        """Return the number of sequences that no step uses, after this many epochs."""
         total = int(self.order.steps.window_starts[-1])
         return epochs * total - self.steps_before(epochs) * self.num_rows
 
     def take(self, step: int) -> tuple[Int64Array, Int64Array]:
-        """The sequences of a step, and the epoch of each."""
+        """Return the sequences of a step, and the epoch of each."""
         sequences, epochs = self.order.across_epochs(step * self.num_rows, self.num_rows)
         return sequences if self.members is None else self.members[sequences], epochs
 
@@ -125,7 +125,8 @@ class PlanSchedule(Schedule):
     """The steps of a plan, for a number of epochs.
 
     Raises:
-        UserError: the plan has no sequence, or a batch cannot hold whole steps of a balanced plan.
+        UserError: the plan has no sequences, or the batch size is not a multiple of the ranks of a
+            balanced plan.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class PlanSchedule(Schedule):
         epochs: int | None = 1,
     ) -> None:
         if not len(plan):
-            raise UserError("the plan has no sequence", where=str(plan.folder))
+            raise UserError("the plan has no sequences", where=str(plan.folder))
         self._seed, self._shuffle = seed, shuffle
         self._epochs = EPOCHS_FOR_EVER if epochs is None else epochs
         self._series = list(_series_of(plan, size, seed, shuffle))
@@ -146,7 +147,7 @@ class PlanSchedule(Schedule):
         for series in self._series:
             if series.num_rows < 1 or series.num_rows % group:
                 raise UserError(
-                    "a global batch has at least one row, and whole groups of them",
+                    f"the rows of a global batch must be a positive multiple of {group}",
                     where=str(plan.folder),
                     why=f"it has {series.num_rows} rows of {series.row_length} tokens, "
                     f"and {group} sequences of the plan stay together",
@@ -177,21 +178,21 @@ class PlanSchedule(Schedule):
         return {"shuffle": self._shuffle}
 
     def progress(self, step: int) -> dict[str, Any]:
-        """The epoch of the step's first row, for whoever reads a state: the step says it all."""
+        """Return the epoch of the step's first row, for people who read a state."""
         batch = self.batch(step)
         return {"epoch": self._epochs if batch is None else int(batch.epochs[0])}
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
-        """Nothing to take over: the order is a function of the step."""
+        """Do nothing: the order depends only on the step."""
 
     def _steps_before(self, epoch: int) -> int:
         return sum(series.steps_before(epoch) for series in self._series)
 
     def _series_of_step(self, step: int) -> tuple[_Series, int]:
-        """The series that a step takes its rows from, and which of its steps that is."""
+        """Return the series that a step takes its rows from, and the step within the series."""
         if len(self._series) == 1:
             return self._series[0], step
-        low, high = 0, step + 1  # the epoch: the last one before which at most `step` steps lie
+        low, high = 0, step + 1  # search the last epoch with at most `step` steps before it
         while not self._steps_before(high) > step:
             low, high = high, high * 2
         while high - low > 1:
@@ -211,23 +212,23 @@ class PlanSchedule(Schedule):
 
 
 class CurriculumSchedule(Schedule):
-    """The steps of a curriculum, which is one epoch of a plan.
+    """The steps of a curriculum: one epoch of a plan.
 
     Raises:
-        UserError: it is of another plan, or cuts rows unevenly.
+        UserError: the curriculum belongs to another plan, or cuts rows unevenly.
     """
 
     def __init__(self, plan: Plan, curriculum: Curriculum) -> None:
         if curriculum.plan_id != plan.manifest.plan_id:
-            why = f"it was made of {curriculum.plan_id or 'none'}, not {plan.manifest.plan_id}"
-            hint = "Curriculum.of_plan(plan, dataset, ...)"
+            why = f"it was made for {curriculum.plan_id or 'none'}, not {plan.manifest.plan_id}"
+            hint = "create it with Curriculum.of_plan(plan, dataset, ...)"
             raise UserError("the curriculum belongs to another plan", why=why, hint=hint)
         self._curriculum = curriculum
         self._row_length = only_row_length(plan)
         for length in curriculum.row_lengths:
             if self._row_length % length:
                 why = f"{self._row_length} is not a multiple of {length}"
-                raise UserError("rows of a phase cannot be cut evenly", why=why)
+                raise UserError("cannot cut the rows of a phase evenly", why=why)
 
     @property
     def num_steps(self) -> int | None:
@@ -235,7 +236,7 @@ class CurriculumSchedule(Schedule):
 
     @property
     def row_counts(self) -> list[int]:
-        """How many sequences of the plan a step has, before they are cut."""
+        """Number of sequences of the plan in a step, before they are cut."""
         return [self._curriculum.batch_size]
 
     @property
@@ -251,15 +252,15 @@ class CurriculumSchedule(Schedule):
         return GlobalBatch(zeros, sequences, zeros, self._row_length, cut)
 
     def identity(self) -> dict[str, Any]:
-        """Nothing: the curriculum compares its own state."""
+        """Return nothing: the curriculum checks its own state."""
         return {}
 
     def progress(self, step: int) -> dict[str, Any]:  # noqa: ARG002 - phases know their steps
-        """The phases; with the step, they say every batch."""
+        """Return the phases. With the step, they determine every batch."""
         return {"curriculum": self._curriculum.state_dict()}
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:  # noqa: ARG002
-        """Take over the phases of a state."""
+        """Load the phases of a state."""
         self._curriculum.load_state_dict(progress.get("curriculum", {}))
 
     @property
@@ -283,16 +284,16 @@ def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list
 
 
 def only_row_length(plan: Plan) -> int:
-    """Tokens of each row of a plan, padding included.
+    """Return the length of a plan's rows in tokens, including padding.
 
     Raises:
-        UserError: the plan has rows of several lengths.
+        UserError: the rows have several lengths.
     """
     row_length, *others = plan.rows.row_lengths
     if others:
         raise UserError(
-            "rows of this plan have several lengths",
+            "the rows of the plan have several lengths",
             where=str(plan.folder),
-            hint="curricula and mixtures need rows of one length: tokenmill pack makes such plans",
+            hint="curricula and mixtures need rows of one length: pack with another strategy",
         )
     return row_length

@@ -1,4 +1,4 @@
-"""Which source of a mixture gives each row of a step: the one furthest behind its share."""
+"""Choose the source of each row of a mixture: the one furthest behind its share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokenmill.records import Int64Array
 
 @inlined
 def _furthest_behind(lags: Int64Array, shares: Int64Array, row_length: int) -> int:
-    """The source that would be furthest behind its share after one more row; -1 for none."""
+    """Return the source that would be furthest behind after one more row; -1 for none."""
     best = -1
     for i in range(len(lags)):
         if shares[i] <= 0:
@@ -28,9 +28,9 @@ def choose_sources(
     shares: Int64Array,
     rule: tuple[int, bool],
 ) -> tuple[Int64Array, Int64Array]:
-    """The source of each row of a step, shape (num_rows,), and how many each source gives.
+    """Return the source of each row of a step, shape (num_rows,), and the rows of each source.
 
-    Fewer rows than asked for: the mixture ends. `lags` are updated.
+    If the mixture ends, there are fewer rows. `lags` is updated in place.
     """
     row_length, stops = rule
     num_sources, num_rows = tokens.shape
@@ -58,7 +58,7 @@ def choose_sources(
 
 @inlined
 def _give_away(shares: Int64Array, lags: Int64Array, source: int) -> None:
-    """A source has ended: the others have its share, in the proportion of theirs."""
+    """Give the share of a source that has ended to the others, in proportion to their shares."""
     share, whole = shares[source], np.sum(shares)
     shares[source] = lags[source] = 0
     for i in range(len(shares)):

@@ -1,1 +1,1 @@
-"""Text in, training rows out: for sources whose encoding is sampled anew in each epoch."""
+"""Training rows from text that is encoded again in each epoch, with a sampled encoding."""

@@ -1,4 +1,4 @@
-"""The documents of sources that are kept as text, each with a place from which it is read again."""
+"""The documents of a text stream, each with a place from which it can be read again."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tokenmill.read.units import Extent, Stream, choose_unit_bytes, cut_units
 from tokenmill.records import DocumentBatch
 
 BATCH_BYTES = 1 << 18
-"""Text that is read and packed at a time. Places count batches, so it is part of the format."""
+"""Bytes of text in a batch. Places count batches, so changing this invalidates saved states."""
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch of documents stands in the sources."""
+    """The place of a batch of documents in the sources."""
 
     extent: int
-    """Which part of the sources: what a build would make one unit of, or a file of it."""
+    """Number of the part of the sources: a unit of a build, or a file of a unit."""
     batch: int
-    """Which batch of that part."""
+    """Number of the batch in that part."""
 
 
 class TextCorpus:
     """Documents of files, folders and globs, read as a build reads them.
 
-    A part of a compressed file cannot be found without what precedes it, so such a file is one
-    extent, as is every small file; large JSON Lines, text and Parquet files are several.
+    Large JSON Lines, text and Parquet files are split into several extents. A compressed file is
+    one extent, because its parts cannot be read on their own, and so is a small file.
 
     Raises:
-        UserError: an input cannot be read (see `find_sources`), or has no such text.
+        UserError: an input cannot be read (see `find_sources`), or does not have the text field.
     """
 
     def __init__(self, inputs: Sequence[str], fields: Fields, file_format: str = "auto") -> None:
@@ -46,12 +46,12 @@ class TextCorpus:
             self._extents += [Extent(item.source)] if isinstance(item, Stream) else item.extents
 
     def __len__(self) -> int:
-        """How many extents there are."""
+        """Number of extents."""
         return len(self._extents)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Numbers and a digest by which the same sources are known again."""
+        """Numbers and a digest that identify the sources."""
         digest = xxhash.xxh3_128()
         for source in self.sources:
             entry = (source.name, source.num_bytes, source.version, source.format)
@@ -63,12 +63,12 @@ class TextCorpus:
         }
 
     def read(self, start: BatchPlace) -> Iterator[tuple[BatchPlace, DocumentBatch]]:
-        """Batches from a place on, to the end of the sources.
+        """Yield batches from a place on, to the end of the sources.
 
         Raises:
             DataError: a source is damaged.
-            StorageError: a source vanished, or cannot be read.
-            InputChangedError: a source is not what it was.
+            StorageError: a source is missing or cannot be read.
+            InputChangedError: a source has changed.
         """
         for extent in range(start.extent, len(self._extents)):
             first = start.batch if extent == start.extent else 0

@@ -1,4 +1,4 @@
-"""Batches of a text stream as PyTorch tensors."""
+"""The batches of a text stream, as PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tokenmill.load.text.stream import TextStream
 class TextLoader(TensorSource):
     """The batches of one rank of a text stream.
 
-    Its DataLoader may have one worker: each would encode the whole stream.
+    Its DataLoader can have at most one worker, because each worker would encode the whole stream.
 
     Raises:
-        UserError: an option is invalid, or needs a plan: positions that go on in a document, and
-            labels of a masked language model.
+        UserError: an option is invalid or needs a plan, such as `positions="document"` and
+            `masked_lm`.
     """
 
     def __init__(self, stream: TextStream, options: BatchOptions) -> None:
@@ -34,7 +34,7 @@ class TextLoader(TensorSource):
             or "task_ids" in options.columns
         ):
             problem = (
-                "a text stream has no positions in documents, no task_ids, no masked_lm and no "
+                'a text stream does not support positions="document", task_ids, masked_lm or '
                 "fill_in_middle"
             )
         if problem:
@@ -44,8 +44,8 @@ class TextLoader(TensorSource):
         self._has_ended = False
 
     def __len__(self) -> int:
-        hint = "its DataLoader is made by loader.dataloader()"
-        raise TypeError(f"a text stream does not know how many batches it has; {hint}")
+        hint = "for a DataLoader, call loader.dataloader()"
+        raise TypeError(f"the number of batches of a text stream is unknown; {hint}")
 
     @property
     def world_size(self) -> int:
@@ -53,20 +53,23 @@ class TextLoader(TensorSource):
         return self.stream.world_size
 
     def tensors(self) -> Iterator[Batch]:
-        """Batches from where the stream stands.
+        """Yield batches from the next one on.
 
         Raises:
-            UserError: all have been given out, or there are several workers.
+            UserError: all batches have been returned already, or there are several workers.
         """
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
-            hint = "num_workers=1, or 0"
-            raise UserError("each worker would encode the whole stream", hint=hint)
+            why = "each worker would encode the whole stream"
+            hint = "set num_workers to 0 or 1"
+            raise UserError("a text stream supports one worker", why=why, hint=hint)
         if worker is not None:
             self._passes.begin()
         elif self._has_ended:
             hint = "ask for more epochs"
-            raise UserError("all batches of the stream have been given out", hint=hint)
+            raise UserError(
+                "no batches left: all of the stream have been returned already", hint=hint
+            )
         else:
             self._passes.refuse_another()
         for rows in self.stream:
@@ -74,18 +77,19 @@ class TextLoader(TensorSource):
         self._has_ended = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands: see `TextStream.state_dict`.
+        """Return the state after the last batch: see `TextStream.state_dict`.
 
         Raises:
-            UserError: a worker of a DataLoader reads it, so that nobody knows here.
+            UserError: a worker of a DataLoader reads the stream, so the state is not known here.
         """
         if get_worker_info() is None and self._passes.has_begun:
-            hint = "use a StatefulDataLoader, which keeps the state of its worker, or no worker"
-            raise UserError("cannot tell how far the stream has come", hint=hint)
+            why = "a worker of a DataLoader reads it"
+            hint = "use dataloader(1, stateful=True), which keeps the worker's state, or no worker"
+            raise UserError("cannot tell how far the stream has been read", why=why, hint=hint)
         return self.stream.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state was taken: see `TextStream.load_state_dict`."""
+        """Resume from a state: see `TextStream.load_state_dict`."""
         self.stream.load_state_dict(state)
         self._passes.forget()
         self._has_ended = False

@@ -1,4 +1,4 @@
-"""What a text stream is made with."""
+"""The options of a text stream."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """The options that must not change when resuming."""
         values: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, max_bad=0.0))
         if self.text_template is None:
-            del values["text_template"]  # it is younger than the first states
+            del values["text_template"]  # absent from states of older versions
         return values
 
 
 def checked_options(options: TextStreamOptions) -> TextStreamOptions:
-    """The options, with every value checked."""
+    """Return the options after checking every value."""
     try:
         return msgspec.convert(msgspec.to_builtins(options), TextStreamOptions)
     except msgspec.ValidationError as error:
@@ -58,10 +58,10 @@ def checked_options(options: TextStreamOptions) -> TextStreamOptions:
 
 
 def share_of_batch(num_rows: int, rank: int, world_size: int) -> slice:
-    """The rows of a batch that a rank is given."""
+    """Return the rows of a batch for a rank."""
     if not 0 <= rank < world_size or num_rows % world_size:
-        why = f"rank {rank} of {world_size}, and batches of {num_rows} rows"
-        hint = "ranks count from 0, and their number must divide the batch size"
-        raise UserError("batches cannot be dealt to the ranks", why=why, hint=hint)
+        why = f"got rank={rank}, world_size={world_size} and {num_rows} rows"
+        hint = "rank must be less than world_size, and world_size must divide global_batch_size"
+        raise UserError("cannot divide the global batch among the ranks", why=why, hint=hint)
     size = num_rows // world_size
     return slice(rank * size, (rank + 1) * size)

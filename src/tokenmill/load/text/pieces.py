@@ -1,4 +1,4 @@
-"""Documents of a text stream as tokens, and their pieces while these wait for their rows."""
+"""Encode the documents of a text stream, and keep their pieces until their rows are complete."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Key = tuple[int, int, int]
 
 
 class DocumentEncoder:
-    """Texts to ids with prefix and EOS; a function of seed, epoch and the number of a document."""
+    """Encodes texts with prefix and EOS. Ids depend on the seed, the epoch and the document."""
 
     def __init__(self, sampler: SubwordSampler, boundary: BoundaryTokens, seed: int) -> None:
         self._sampler, self._boundary, self._seed = sampler, boundary, seed
         self.dtype = token_dtype(sampler.reference.largest_id)
 
     def encode(self, texts: Sequence[str], epoch: int, first: int) -> tuple[Ids, Int64Array]:
-        """Ids of consecutive documents of an epoch, and their offsets, shape (n + 1,).
+        """Return the ids of consecutive documents of an epoch, and their offsets, shape (n + 1,).
 
-        A document without a token gets neither prefix nor EOS.
+        A document without tokens gets neither prefix nor EOS.
         """
         keys = document_keys(self._seed, epoch, np.arange(first, first + len(texts)))
         tokens = self._sampler.encode(texts, keys)
@@ -47,13 +47,13 @@ class DocumentEncoder:
 
 
 class PieceStore:
-    """The tokens of pieces that are packed, and not yet in a row that was given out."""
+    """The tokens of packed pieces whose rows have not been returned yet."""
 
     def __init__(self) -> None:
         self._pieces: dict[Key, Piece] = {}
 
     def add(self, keys: Iterable[Key], first: int, ids: Ids, offsets: Int64Array) -> None:
-        """Add pieces of the documents from number `first` on; nothing is copied."""
+        """Add pieces of the documents from number `first` on, without copying."""
         for key in keys:
             number, start, length = key
             begin, end = offsets[number - first : number - first + 2].tolist()
@@ -61,11 +61,11 @@ class PieceStore:
             self._pieces[key] = Piece(ids[begin + start : stop], length)
 
     def take(self, keys: Iterable[Key]) -> list[Piece]:
-        """Pieces, which leave the store."""
+        """Remove pieces from the store and return them."""
         return [self._pieces.pop(key) for key in keys]
 
     def detach(self, keys: Iterable[Key]) -> None:
-        """Copy pieces, so that nothing keeps the documents in memory that they are part of."""
+        """Copy pieces, so that they do not keep their whole documents in memory."""
         for key in keys:
             piece = self._pieces[key]
             self._pieces[key] = Piece(piece.ids.copy(), piece.length)
@@ -77,12 +77,12 @@ class PieceStore:
         documents: TextCorpus,
         encoder: DocumentEncoder,
     ) -> None:
-        """Read and encode the documents again that pieces are of.
+        """Restore pieces: read and encode their documents again.
 
-        Every extent that holds one of them is read, up to the last of them.
+        Every extent with one of them is read, up to the last of them.
 
         Raises:
-            UserError: the pieces are not of these documents.
+            UserError: the pieces do not belong to these documents.
         """
         wanted: dict[BatchPlace, list[DocumentOrigin]] = {}
         for origin in origins:
@@ -91,7 +91,7 @@ class PieceStore:
         for key in keys:
             of_document.setdefault(key[0], []).append(key)
         if of_document.keys() != {origin.number for origin in origins}:
-            raise UserError("not the state of a text stream", why="its lists contradict each other")
+            raise UserError("not the state of a text stream", why="its lists are inconsistent")
         for extent in sorted({place.extent for place in wanted}):
             last = max(place for place in wanted if place.extent == extent)
             for place, batch in documents.read(BatchPlace(extent, 0)):
@@ -106,9 +106,9 @@ class PieceStore:
                     self.add(pieces, origin.number, ids, offsets)
                     self.detach(pieces)
         if wanted:
-            raise _changed(f"there is no batch {min(wanted)}")
+            raise _changed(f"batch {min(wanted)} does not exist")
 
 
 def _changed(why: str) -> InputChangedError:
     hint = "restore the files, or start again without the state"
-    return InputChangedError("the sources are not those of the state", why=why, hint=hint)
+    return InputChangedError("the sources changed since the state was saved", why=why, hint=hint)

@@ -1,4 +1,4 @@
-"""Rows of pieces that are in memory."""
+"""Assemble rows from pieces in memory."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tokenmill.row_format import Labels
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a document that stands in one row."""
+    """The part of a document that is in one row."""
 
     ids: npt.NDArray[np.integer]
-    """Its tokens, and the one after them where the document goes on."""
+    """Its tokens, and the next token if the document continues."""
     length: int
-    """Tokens without that one."""
+    """Number of tokens, not counting the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """How rows are made of pieces."""
+    """Assembles rows of one length from pieces."""
 
     row_length: int
     labels: Labels
     pad_id: int
     dtype: np.dtype[np.integer]
-    """Of the tokens of pieces."""
+    """Dtype of the pieces' tokens."""
 
     def rows(self, sequences: Sequence[Sequence[Piece]]) -> Rows:
-        """A row for each sequence of pieces; one without pieces is all padding."""
+        """Return a row for each sequence of pieces; without pieces, it is all padding."""
         shape = (len(sequences), self.row_length)
         ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
         flags = np.empty(shape, np.uint8)
@@ -53,5 +53,5 @@ class RowShape:
         rules = Rules(NO_TOKENS, NO_TOKENS, self.pad_id, next_labels=is_next)
         problem, _ = assemble((ids, labels, flags), segments, found, table, like, rules)
         if problem:
-            raise InternalError("the packer has filled a row with more tokens than it holds")
+            raise InternalError("the packer put more tokens into a row than fit")
         return Rows(ids, labels, flags, not is_next)

@@ -1,4 +1,4 @@
-"""The state of a text stream: its parts, its books, and how it is known again."""
+"""The state of a text stream: its position, its counts, and the identity of its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenmill.records import DocumentBatch
 
 STATE_VERSION = 1
 HOPELESS = 1000
-"""Bad records before the first good one, after which nothing more is read."""
+"""Number of bad records after which reading stops if there was no good one."""
 
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -22,26 +22,26 @@ class StreamCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What has been read, over all epochs."""
 
     records: Number = 0
-    """Documents, empty ones and rejected records."""
+    """Number of records: documents, empty documents and rejected records."""
     documents: Number = 0
-    """Those that were packed."""
+    """Number of packed documents."""
     empty: Number = 0
-    """Those without a token."""
+    """Number of documents without tokens."""
     tokens: Number = 0
-    """Tokens of the documents, prefix and EOS included."""
+    """Number of tokens in the documents, including prefix and EOS."""
     rejected: dict[str, Number] = {}
-    """Records that could not be read, by reason."""
+    """Number of records that could not be read, by reason."""
 
     @property
     def num_rejected(self) -> int:
-        """Records that could not be read."""
+        """Number of records that could not be read."""
         return sum(self.rejected.values())
 
     def plus(self, batch: DocumentBatch, documents: int, tokens: int) -> StreamCounts:
-        """With a batch, of which `documents` have `tokens`.
+        """Return the counts with a batch added: `documents` of it have `tokens` in total.
 
         Raises:
-            DataError: many records were read and none of them is good.
+            DataError: many records were read, and none of them is good.
         """
         rejected = dict(self.rejected)
         for item in batch.rejected:
@@ -58,16 +58,16 @@ class StreamCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return found
 
     def judge(self, max_bad: float) -> None:
-        """Raise a DataError where more records are bad than allowed, or there is no document."""
+        """Raise a DataError if too many records are bad or there is no document."""
         if self.num_rejected > max_bad * max(self.records, 1):
             raise DataError(
                 f"{self.num_rejected} of {self.records} records could not be read",
                 why=f"{_listed(self.rejected)}; the limit is {max_bad:.4%}",
-                hint="`tokenmill build` lists them; fix them, name the right text_field, or "
-                "raise max_bad",
+                hint="list them with `tokenmill build`; then fix them, set text_field, or raise "
+                "max_bad",
             )
         if not self.documents:
-            raise DataError("nothing to read", why="no input holds a document with text")
+            raise DataError("nothing to read", why="no input contains a document with text")
 
 
 def _listed(rejected: Mapping[str, int]) -> str:
@@ -75,19 +75,19 @@ def _listed(rejected: Mapping[str, int]) -> str:
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The next portion of documents: where it is read, and how its documents are numbered."""
+    """The place of the next portion of documents, and the numbers of its documents."""
 
     epoch: Number = 0
     extent: Number = 0
     batch: Number = 0
     ordinal: Number = 0
-    """Of its first document in the epoch; decides how that is sampled."""
+    """Number of its first document in the epoch; sampling depends on it."""
     number: Number = 0
-    """Of its first document, counted over all epochs; for the packer."""
+    """Number of its first document over all epochs; the packer uses it."""
 
 
 class DocumentOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a document was read that the packer holds pieces of."""
+    """The place of a document that the packer still has pieces of."""
 
     number: Number
     epoch: Number
@@ -95,36 +95,36 @@ class DocumentOrigin(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     extent: Number
     batch: Number
     index: Number
-    """In the batch."""
+    """Position in the batch."""
 
 
 class Waypoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place between two portions of documents, and everything that the future depends on."""
+    """A point between two portions of documents, with everything that later rows depend on."""
 
     packer: dict[str, Any]
     cursor: Cursor = Cursor()
     origins: list[DocumentOrigin] = []
-    """Of the documents that the packer holds pieces of."""
+    """Places of the documents that the packer still has pieces of."""
     counts: StreamCounts = StreamCounts()
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a stream stands."""
+    """The position of a text stream."""
 
     version: int = STATE_VERSION
     identity: dict[str, Any]
-    """Sources, tokenizer and options; see `differences`."""
+    """Identity of the sources, the tokenizer and the options."""
     before: Waypoint
-    """Where the portion begins that the last batch was made of."""
+    """The point before the portion that the last batch ended in."""
     rows_given: Number
-    """Rows of that portion that have been given out."""
+    """Number of rows of that portion that have been returned."""
 
 
 def checked_state(state: dict[str, Any], identity: dict[str, Any]) -> StreamState:
-    """A state, known to be one of a stream with this identity.
+    """Return a state after checking that it belongs to a stream with this identity.
 
     Raises:
-        UserError: it is not; the message names every difference.
+        UserError: it does not. The message lists every difference.
     """
     try:
         found = msgspec.convert(state, StreamState)
@@ -146,4 +146,4 @@ def _differences(there: Any, here: Any, name: str) -> Iterator[str]:
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(there.get(key), here.get(key), inner)
     elif there != here:
-        yield f"{name} is {there!r} there and {here!r} here"
+        yield f"{name} is {there!r} in the state and {here!r} here"

@@ -1,17 +1,17 @@
-"""Training rows from sources kept as text, every document sampled anew in each epoch.
+"""Training rows from text: every document is encoded again, with sampling, in each epoch.
 
     documents ─▶ sampled ids ─▶ prefix, EOS ─▶ pieces ─▶ StreamPacker ─▶ rows ─▶ batches
 
-The encoding of a document is a function of seed, epoch and the document's number. Documents come
-in the order of the sources, and packing goes on over the end of an epoch; sequences are closed
-at the end of the last one. Rows without a token fill up the last batch, so nothing is left out.
+The encoding of a document depends on the seed, the epoch and the document's number. Documents keep
+the order of the sources. Packing continues across epochs, and sequences are closed after the last
+one. Empty rows fill up the last batch, so nothing is left out.
 
-Every rank computes the whole stream and keeps its part of each batch: encoding costs as many
-processors as there are ranks, and the rows are the same for any number of ranks.
+Every rank computes the whole stream and keeps its part of each batch. So each rank spends CPU time
+on all of the encoding, and rows are the same for any number of ranks.
 
-A state holds numbers and strings, no text and no tokens: where the portion of documents begins
-that the last batch was made of, what the packer held there, and where the documents lie of which
-it held pieces. A resume reads and encodes those again, then the portion, and goes on.
+A state contains numbers and strings, but no text and no tokens: the place of the portion of
+documents that the last batch ended in, what the packer contained before that portion, and the
+places of the documents in it. To resume, these documents and the portion are encoded again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.records import DocumentBatch, Segments, Sequences
 
 Portion = tuple[int, BatchPlace, DocumentBatch]
-"""The epoch, the place and the documents of a portion."""
+"""Epoch, place and documents of a portion."""
 
 
 class TextStream:
@@ -114,7 +114,7 @@ class TextStream:
         return self
 
     def __next__(self) -> Rows:
-        """The next batch of this rank: its rows of a global batch, `sequence_length` tokens each.
+        """Return this rank's rows of the next global batch, of `sequence_length` tokens each.
 
         Raises:
             DataError: a source is damaged, or more records are bad than `max_bad` allows.
@@ -155,7 +155,7 @@ class TextStream:
         if found.rows_given:
             self._pack_portion()
         if found.rows_given > len(self._rows):
-            why = f"{found.rows_given} rows were given out of {len(self._rows)}"
+            why = f"it counts {found.rows_given} rows, and there are {len(self._rows)}"
             raise UserError("not the state of a text stream", why=why)
         for row in self._rows[: found.rows_given]:
             self._pieces.take(row)
@@ -163,7 +163,7 @@ class TextStream:
         self._settled = (found.before, found.rows_given)
 
     def _begin(self, at: Waypoint) -> None:
-        """Stand at a waypoint, with no piece in memory."""
+        """Start at a waypoint, without pieces in memory."""
         self._packer = self._new_packer()
         self._packer.load_state_dict(at.packer)
         self._pieces = PieceStore()
@@ -172,7 +172,7 @@ class TextStream:
         self._portions: Iterator[tuple[int, BatchPlace, DocumentBatch]] | None = self._read(
             at.cursor
         )
-        self._rows: list[list[Key]] = []  # of the portion that was packed last
+        self._rows: list[list[Key]] = []  # of the last packed portion
         self._given, self._before = 0, at
         self._settled = (at, 0)
 
@@ -185,7 +185,7 @@ class TextStream:
         )
 
     def _read(self, start: Cursor) -> Iterator[Portion]:
-        """Epoch, place and documents of every portion from a cursor on."""
+        """Yield the portions from a cursor on."""
         place = BatchPlace(start.extent, start.batch)
         for epoch in range(start.epoch, self._options.epochs):
             for found, batch in self._documents.read(place):
@@ -194,7 +194,7 @@ class TextStream:
             place = BatchPlace(0, 0)
 
     def _pack_portion(self) -> bool:
-        """Pack the next documents; False where everything has been given out."""
+        """Pack the next documents. Return False if there are no more rows."""
         if self._portions is None:
             return False
         before = self._waypoint()
@@ -208,7 +208,7 @@ class TextStream:
         return True
 
     def _pack(self, epoch: int, place: BatchPlace, batch: DocumentBatch) -> list[list[Key]]:
-        """Encode, cut and pack documents; the rows that are complete with them."""
+        """Encode, cut and pack documents, and return the rows that they complete."""
         cursor = self._cursor
         ordinal = cursor.ordinal if epoch == cursor.epoch else 0
         ids, offsets = self._encoder.encode(batch.texts, epoch, ordinal)
