@@ -145,7 +145,7 @@ def test_the_help_has_examples_and_every_option(capsys: Printed) -> None:
         ("--seed -1", ["invalid export option", "seed: got -1", "at least 0"]),
         ("--bands 0", ["invalid export option", "bands: got 0", "at least 1"]),
         ("--order-by quality", ["no column 'quality'", "score", "--keep"]),
-        ("--order-by name", ["the column 'name' does not hold numbers"]),
+        ("--order-by name", ["the column 'name' does not contain numbers"]),
     ],
 )
 def test_a_wrong_value_is_named(
@@ -254,6 +254,6 @@ def test_a_damaged_plan_is_damage(tmp_path: Path, tokenizer_path: Path, capsys: 
     command = ["export", str(tmp_path / "corpus"), "--plan", "best-fit-4", "--out", str(out)]
     assert main(command) == 5
     printed = capsys.readouterr().err
-    assert printed.startswith("tokenmill: a plan does not fit its dataset\n")
+    assert printed.startswith("tokenmill: a plan does not match its dataset\n")
     assert "why: it names documents that do not exist\n" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "corpus"]

@@ -88,7 +88,7 @@ def test_batches_that_are_kept_share_no_memory(alone: Path) -> None:
 def test_a_step_after_the_last_one_is_refused(dataset_of: DigitDataset) -> None:
     batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=2, epochs=2)
     error = refused(lambda: batches.batch(3))
-    assert error.what == "there is no step 3"
+    assert error.what == "step 3 does not exist"
     assert error.why == "there are 3 steps, counted from 0"
     assert error.hint == "ask for more epochs"
 
@@ -113,7 +113,7 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset
     error = refused(lambda: dataset.batches(global_batch_size=7, epochs=2))
     assert error.what == "not enough rows for one global batch"
     assert error.where.endswith("plans/only")
-    assert error.why == "it takes 7 rows of one length, and there are 6 rows in all"
+    assert error.why == "it needs 7 rows of one length, and there are 6 rows in total"
     assert error.hint == "use a smaller batch or more epochs"
     for epochs in (3, None):
         batches = dataset.batches(global_batch_size=7, epochs=epochs)
@@ -197,8 +197,8 @@ def test_all_given_out_is_an_error_to_iterate_over_again(dataset_of: DigitDatase
     batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
     assert len(list(batches)) == len(batches) == 3
     error = refused(lambda: next(iter(batches)))
-    assert error.what == "all batches have been given out"
-    assert error.why == "the next step would be 3"
+    assert error.what == "no batches left: all have been returned already"
+    assert error.why == "the next step would be step 3"
     assert error.hint.startswith("ask for more epochs, or ")
 
 
@@ -223,9 +223,9 @@ def test_without_end_there_is_no_length(alone: Path) -> None:
 
 def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
     batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
-    assert refused(lambda: batches.batch(-1)).what == "there is no step -1"
-    assert refused(lambda: batches.digest(3)).what == "there is no step 3"
-    assert refused(lambda: batches.rows_of_ranks(3)).what == "there is no step 3"
+    assert refused(lambda: batches.batch(-1)).what == "step -1 does not exist"
+    assert refused(lambda: batches.digest(3)).what == "step 3 does not exist"
+    assert refused(lambda: batches.rows_of_ranks(3)).what == "step 3 does not exist"
 
 
 # Rows of several lengths.
@@ -258,7 +258,7 @@ def test_tokens_of_a_batch_are_those_of_each_rank(alone: Path) -> None:
 
 def test_tokens_that_are_not_those_of_one_row_are_refused(alone: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches("buckets", tokens_per_batch=31))
-    assert error.what == "a global batch has at least one row, and whole groups of them"
+    assert error.what == "the global batch is smaller than a row"
     assert error.why.startswith("it has 0 rows of 32 tokens")
 
 
@@ -286,8 +286,8 @@ def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
         ),
         (
             {"batch_size": 1, "rank": 3, "world_size": 3},
-            "there is no such rank",
-            "rank 3 of 3",
+            "rank must be between 0 and world_size - 1",
+            "got rank=3, world_size=3",
         ),
         (
             {"batch_size": 0},
@@ -312,7 +312,7 @@ def test_wrong_options_are_refused_when_opening(
 
 def test_an_unknown_option_is_named_with_those_that_there_are(alone: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=1, epoch=2))
-    assert error.what == "unknown option of a loader: epoch"
+    assert error.what == "unknown loader option: epoch"
     assert error.hint == "did you mean epochs?"
     assert error.why.startswith(
         "the options are batch_size, global_batch_size, tokens_per_batch, rank,"
@@ -358,9 +358,9 @@ def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
             else tokenmill.mix_batches([source, source], **options)
         )
     )
-    assert error.what == "the ranks cannot share the global batch"
+    assert error.what == "cannot divide the global batch among the ranks"
     assert error.why == "it has 24 rows, and there are 5 ranks"
-    assert error.hint == "use a number of ranks that divides it"
+    assert error.hint == "use a global batch size that is a multiple of the number of ranks"
 
 
 def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_opening(
@@ -369,7 +369,7 @@ def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_open
     """And not when the first batch of such rows comes, in the middle of training."""
     dataset = tokenmill.open(alone)
     error = refused(lambda: dataset.batches("buckets", tokens_per_batch=44, world_size=2))
-    assert error.what == "the ranks cannot share the global batch"
+    assert error.what == "cannot divide the global batch among the ranks"
     assert error.why == "it has 11 rows, and there are 2 ranks"
 
 
@@ -430,20 +430,20 @@ def differences(state: dict[str, Any], batches: tokenmill.Batches) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "lines"),
     [
-        ({"seed": 8}, ["seed: 7 there, 8 here"]),
-        ({"shuffle": "blocks"}, ["shuffle: global there, blocks here"]),
-        ({"global_batch_size": 12}, ["rows of a global batch: 24 there, 12 here"]),
+        ({"seed": 8}, ["seed: 7 in the state, 8 here"]),
+        ({"shuffle": "blocks"}, ["shuffle: global in the state, blocks here"]),
+        ({"global_batch_size": 12}, ["rows of a global batch: 24 in the state, 12 here"]),
         (
             {"global_batch_size": None, "batch_size": 24, "world_size": 2},
-            ["rows of a global batch: 24 there, 48 here"],
+            ["rows of a global batch: 24 in the state, 48 here"],
         ),
         (
             {"global_batch_size": None, "tokens_per_batch": 160, "shuffle": "none", "seed": 8},
             [
-                "seed: 7 there, 8 here",
-                "rows of a global batch: 24 there, None here",
-                "tokens of a global batch: None there, 160 here",
-                "shuffle: global there, none here",
+                "seed: 7 in the state, 8 here",
+                "rows of a global batch: 24 in the state, None here",
+                "tokens of a global batch: None in the state, 160 here",
+                "shuffle: global in the state, none here",
             ],
         ),
     ],
@@ -471,23 +471,23 @@ RULE = {
 @pytest.mark.parametrize(
     ("there", "here", "lines"),
     [
-        ({"labels": "next"}, {}, ["labels: next there, aligned here"]),
-        ({}, {"labels": "next"}, ["labels: aligned there, next here"]),
-        pytest.param({"masked_lm": BERT}, {}, [f"masked_lm: {RULE} there, None here"]),
+        ({"labels": "next"}, {}, ["labels: next in the state, aligned here"]),
+        ({}, {"labels": "next"}, ["labels: aligned in the state, next here"]),
+        pytest.param({"masked_lm": BERT}, {}, [f"masked_lm: {RULE} in the state, None here"]),
         pytest.param(
             {"masked_lm": BERT},
             {"masked_lm": {**BERT, "probability": 0.3}},
-            [f"masked_lm: {RULE} there, {RULE | {'probability': 0.3}} here"],
+            [f"masked_lm: {RULE} in the state, {RULE | {'probability': 0.3}} here"],
         ),
         (
             {"without_prefix": 3, "across_documents": True, "seed": 4},
             {"loss_spans": False, "overlap_in_loss": False, "without_prefix": 2},
             [
-                "seed: 4 there, 0 here",
-                "across_documents: True there, False here",
-                "loss_spans: True there, False here",
-                "overlap_in_loss: None there, False here",
-                "without_prefix: 3 there, 2 here",
+                "seed: 4 in the state, 0 here",
+                "across_documents: True in the state, False here",
+                "loss_spans: True in the state, False here",
+                "overlap_in_loss: None in the state, False here",
+                "without_prefix: 3 in the state, 2 here",
             ],
         ),
     ],
@@ -526,7 +526,7 @@ def test_where_each_pass_is_the_same_no_state_is_taken(alone: Path) -> None:
     dataset = tokenmill.open(alone)
     batches = dataset.batches("packed", global_batch_size=24, restart=True)
     error = refused(lambda: batches.load_state_dict(batches.state_dict(step=1)))
-    assert error.what == "this loader has no place to resume from"
+    assert error.what == "cannot load a state into this loader"
     assert error.why == "each pass starts at the first step, because restart=True"
     whole = all_bytes(batches)
     assert len(whole) == len(batches)
@@ -553,9 +553,9 @@ def test_of_several_processes_each_must_say_which_it_is(
         return tokenmill.mix_batches([source, source], global_batch_size=24, **more)
 
     error = refused(lambda: opened(**options))
-    assert error.what == "the loader does not know which rank it is for"
-    assert error.why == "WORLD_SIZE is 4: every process would train on the same rows"
-    assert error.hint == "give rank and world_size of data parallelism, or world_size=1"
+    assert error.what == "rank and world_size are missing"
+    assert error.why == "WORLD_SIZE is 4; without them, all processes train on the same rows"
+    assert error.hint == "pass the rank and world_size of data parallelism, or world_size=1"
     for rank, world_size in ((0, 1), (1, 2), (3, 4)):
         assert opened(rank=rank, world_size=world_size).share.world_size == world_size
     assert opened(world_size=1).share.rank == 0
@@ -585,7 +585,7 @@ def test_a_state_of_another_plan_is_refused_with_both(alone: Path) -> None:
     state = dataset.batches(packed, global_batch_size=24).state_dict()
     other = dataset.batches(single, global_batch_size=24)
     ids = [plan.manifest.plan_id for plan in (packed, single)]
-    assert differences(state, other) == [f"plan: {ids[0]} there, {ids[1]} here"]
+    assert differences(state, other) == [f"plan: {ids[0]} in the state, {ids[1]} here"]
 
 
 def test_a_state_of_another_dataset_or_tokenizer_is_refused_with_both(
@@ -598,11 +598,11 @@ def test_a_state_of_another_dataset_or_tokenizer_is_refused_with_both(
     state = first.batches(global_batch_size=2).state_dict()
     ids = [_ids(dataset) for dataset in (first, changed, retokenized)]
     assert differences(state, changed.batches(global_batch_size=2)) == [
-        f"dataset: {ids[0]['dataset']} there, {ids[1]['dataset']} here",
-        f"plan: {ids[0]['plan']} there, {ids[1]['plan']} here",
+        f"dataset: {ids[0]['dataset']} in the state, {ids[1]['dataset']} here",
+        f"plan: {ids[0]['plan']} in the state, {ids[1]['plan']} here",
     ]
     assert differences(state, retokenized.batches(global_batch_size=2)) == [
-        f"{name}: {ids[0][name]} there, {ids[2][name]} here"
+        f"{name}: {ids[0][name]} in the state, {ids[2][name]} here"
         for name in ("dataset", "tokenizer", "plan")
     ]
 
@@ -629,31 +629,31 @@ def test_a_state_of_another_mixture_is_refused_with_the_differences(
 
     state = mixed(one, other).state_dict()
     assert differences(state, mixed(one)) == [
-        "sources: there are 2 there, 1 here",
-        "shares: [[[0, 1.0]], [[0, 1.0]]] there, [[[0, 1.0]]] here",
-        "tokens: [None, None] there, [None] here",
+        "sources: 2 in the state, 1 here",
+        "shares: [[[0, 1.0]], [[0, 1.0]]] in the state, [[[0, 1.0]]] here",
+        "tokens: [None, None] in the state, [None] here",
     ]
     assert differences(state, mixed(one, one, share=0.5, when_one_ends="go on")) == [
-        f"dataset of source 1: {_ids(other)['dataset']} there, {_ids(one)['dataset']} here",
-        f"plan of source 1: {_ids(other)['plan']} there, {_ids(one)['plan']} here",
-        "shares: [[[0, 1.0]], [[0, 1.0]]] there, [[[0, 0.5]], [[0, 0.5]]] here",
-        "when_one_ends: stop there, go on here",
+        f"dataset of source 1: {_ids(other)['dataset']} in the state, {_ids(one)['dataset']} here",
+        f"plan of source 1: {_ids(other)['plan']} in the state, {_ids(one)['plan']} here",
+        "shares: [[[0, 1.0]], [[0, 1.0]]] in the state, [[[0, 0.5]], [[0, 0.5]]] here",
+        "when_one_ends: stop in the state, go on here",
     ]
 
 
 @pytest.mark.parametrize(
     ("change", "what", "why"),
     [
-        ({"step": -1}, "the state belongs to another loader", "step: it is -1"),
+        ({"step": -1}, "the state belongs to another loader", "step: got -1"),
         (
             {"version": 2},
             "the state was saved by another version of tokenmill",
-            "its version is 2; this version reads 1",
+            "its version is 2; this version of tokenmill reads 1",
         ),
         (
             {"version": 2, "more": 1},
             "the state was saved by another version of tokenmill",
-            "its version is 2; this version reads 1",
+            "its version is 2; this version of tokenmill reads 1",
         ),
         (
             {"seed": None},

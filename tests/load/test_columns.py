@@ -396,7 +396,7 @@ def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -
         ({"loss_weights": "equal"}, "invalid loader option"),
         ({"without_prefix": -1}, "invalid loader option"),
         ({"labels": "shifted"}, "invalid loader option"),
-        ({"colums": ("labels",)}, "unknown option of a loader: colums"),
+        ({"colums": ("labels",)}, "unknown loader option: colums"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], what: str, batch_of: BatchOf) -> None:

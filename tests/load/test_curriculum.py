@@ -77,20 +77,20 @@ def test_a_phase_begins_at_its_step_and_says_how_long_rows_are() -> None:
 def test_a_step_outside_the_epoch_is_refused(step: int) -> None:
     with pytest.raises(UserError) as caught:
         curriculum_of().batch(step)
-    assert caught.value.what == f"there is no step {step}"
+    assert caught.value.what == f"step {step} does not exist"
     assert caught.value.why == "the epoch has 5 steps of 2 sequences"
 
 
 @pytest.mark.parametrize(
     ("phases", "what"),
     [
-        ([Phase(first_step=1)], "a phase begins at the wrong step"),
-        ([Phase(first_step=-1)], "a phase begins at the wrong step"),
-        ([Phase(), Phase()], "a phase begins at the wrong step"),
-        ([Phase(), Phase(first_step=3), Phase(first_step=3)], "a phase begins at the wrong step"),
-        ([Phase(), Phase(first_step=3), Phase(first_step=2)], "a phase begins at the wrong step"),
-        ([Phase(bands=0)], "a phase has at least one band, and rows of at least one token"),
-        ([Phase(row_length=0)], "a phase has at least one band, and rows of at least one token"),
+        ([Phase(first_step=1)], "a phase starts at the wrong step"),
+        ([Phase(first_step=-1)], "a phase starts at the wrong step"),
+        ([Phase(), Phase()], "a phase starts at the wrong step"),
+        ([Phase(), Phase(first_step=3), Phase(first_step=3)], "a phase starts at the wrong step"),
+        ([Phase(), Phase(first_step=3), Phase(first_step=2)], "a phase starts at the wrong step"),
+        ([Phase(bands=0)], "bands and row_length of a phase must be at least 1"),
+        ([Phase(row_length=0)], "bands and row_length of a phase must be at least 1"),
     ],
 )
 def test_wrong_phases_are_refused(phases: list[Phase], what: str) -> None:
@@ -366,7 +366,7 @@ def test_rows_of_one_token() -> None:
 def test_rows_that_cannot_be_cut_evenly_are_refused(row_length: int) -> None:
     with pytest.raises(UserError) as caught:
         shortened(some_rows(aligned=True), row_length)
-    assert caught.value.what == "rows cannot be cut evenly"
+    assert caught.value.what == f"cannot cut rows evenly into {row_length} tokens"
     assert caught.value.why == f"8 is not a multiple of {row_length}"
 
 

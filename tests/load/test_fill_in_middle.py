@@ -392,10 +392,10 @@ def test_names_and_ids_mean_the_same(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"prefix": "<fim_prefix>"}, "not all sentinels are named"),
+        ({"prefix": "<fim_prefix>"}, "some sentinels are missing"),
         ({"prefix": "<a>", "middle": MID, "suffix": SUF}, "the tokenizer has no token '<a>'"),
-        ({"prefix": PRE, "middle": MID, "suffix": 99}, "there is no token 99"),
-        ({"prefix": PRE, "middle": MID, "suffix": PRE}, "a token marks two parts"),
+        ({"prefix": PRE, "middle": MID, "suffix": 99}, "no token has the id 99"),
+        ({"prefix": PRE, "middle": MID, "suffix": PRE}, "the sentinels must be different tokens"),
     ],
 )
 def test_sentinels_that_cannot_be_are_refused(
@@ -414,7 +414,7 @@ def test_a_rate_that_is_no_share_is_refused(dataset: Dataset, plan: Plan, rate: 
 def test_a_tokenizer_without_sentinels_is_refused(tmp_path: Path) -> None:
     dataset = digits(tmp_path / "plain", ["12345"])
     plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 6)]], sequence_length=10, reserve=4)
-    with pytest.raises(UserError, match="no sentinels for filling in the middle") as caught:
+    with pytest.raises(UserError, match="no known sentinels for fill-in-the-middle") as caught:
         cut(dataset, plan)
     assert "StarCoder, SantaCoder, Qwen2.5-Coder, Code Llama, DeepSeek-Coder" in str(caught.value)
 
@@ -424,7 +424,7 @@ def test_a_tokenizer_without_sentinels_is_refused(tmp_path: Path) -> None:
 
 def test_a_plan_that_reserves_no_places_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 10)]], sequence_length=20)
-    with pytest.raises(UserError, match="reserves no places for sentinels") as caught:
+    with pytest.raises(UserError, match="does not reserve enough positions") as caught:
         cut(dataset, plan)
     assert "tokenmill pack --reserve 4" in str(caught.value)
 
@@ -433,16 +433,18 @@ def test_a_plan_that_says_it_reserves_places_and_does_not_is_damaged(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 10)]], sequence_length=10, reserve=4)
-    with pytest.raises(VerificationError, match="longer than its row, with the places it reserves"):
+    with pytest.raises(
+        VerificationError, match="with its reserved positions is longer than its row"
+    ):
         cut(dataset, plan).batch(0)
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"across_documents": True}, "predict a sentinel of the next one"),
-        ({"without_prefix": 2}, "the first tokens of a document move"),
-        ({"masked_lm": {"mask_id": 11, "vocab_size": 12}}, "masked_lm has labels of its own"),
+        ({"across_documents": True}, "predict a sentinel of the next document"),
+        ({"without_prefix": 2}, "excludes the first tokens of a document"),
+        ({"masked_lm": {"mask_id": 11, "vocab_size": 12}}, "cannot be combined with masked_lm"),
     ],
 )
 def test_options_that_contradict_it_are_refused(
@@ -464,7 +466,7 @@ def test_windows_that_repeat_tokens_without_loss_are_refused(
         reserve=4,
         **overlapping,
     )
-    with pytest.raises(UserError, match="tokens that windows repeat carry no loss"):
+    with pytest.raises(UserError, match="tokens repeated by windows are excluded"):
         cut(dataset, plan)
     assert len(segments(cut(dataset, plan, overlap_in_loss=True))) == 2
 
@@ -472,13 +474,13 @@ def test_windows_that_repeat_tokens_without_loss_are_refused(
 def test_rows_that_a_curriculum_cuts_are_refused(dataset: Dataset, plan: Plan) -> None:
     phases = (Phase(row_length=10), Phase(first_step=1))
     growing = Curriculum.of_plan(plan, dataset, batch_size=1, phases=phases)
-    with pytest.raises(UserError, match="a curriculum cuts them shorter"):
+    with pytest.raises(UserError, match="the curriculum cuts rows"):
         open_batches(dataset, plan, curriculum=growing, fill_in_middle=ALWAYS)
     whole = Curriculum.of_plan(plan, dataset, batch_size=1)
     batches = open_batches(dataset, plan, curriculum=whole, fill_in_middle=ALWAYS, columns=COLUMNS)
     assert len(segments(batches)) == 3
     whole.change(Phase(first_step=1, row_length=10))
-    with pytest.raises(UserError, match="a curriculum cuts them shorter"):
+    with pytest.raises(UserError, match="the curriculum cuts rows"):
         batches.batch(1)
 
 
@@ -491,7 +493,7 @@ def test_a_state_goes_with_the_same_shares_and_sentinels(dataset: Dataset, plan:
         with pytest.raises(UserError, match="fill_in_middle: "):
             cut(dataset, plan, other).load_state_dict(state)
     plain = open_batches(dataset, plan, global_batch_size=1, shuffle="none")
-    with pytest.raises(UserError, match=r"fill_in_middle: .* there, None here"):
+    with pytest.raises(UserError, match=r"fill_in_middle: .* in the state, None here"):
         plain.load_state_dict(state)
     assert "fill_in_middle" not in plain.state_dict()["labels"]
 

@@ -109,7 +109,7 @@ def test_after_the_last_step_there_is_nothing_to_resume(
 ) -> None:
     anew, run = run_of(plan, sources, shuffle)
     (batches,) = resumed(anew, run.states[-1])
-    with pytest.raises(UserError, match="all batches have been given out"):
+    with pytest.raises(UserError, match="no batches left: all have been returned already"):
         next(iter(batches))
 
 
@@ -120,7 +120,7 @@ def test_having_found_the_end_does_not_change_the_state(
     (batches,) = opener(corpora[sources], "packed")()
     num_steps = sum(1 for _ in batches)
     before, after = batches.state_dict(num_steps - 1), batches.state_dict()
-    with pytest.raises(UserError, match=f"there is no step {num_steps}"):
+    with pytest.raises(UserError, match=f"step {num_steps} does not exist"):
         batches.batch(num_steps)
     assert batches.state_dict() == after
     (fresh,) = opener(corpora[sources], "packed")()

@@ -253,7 +253,7 @@ def test_without_end_there_is_no_length_but_there_are_batches(anew: Open, run: R
 
 # Iterating again.
 
-GIVEN_OUT = "this loader has already given out its batches"
+GIVEN_OUT = "the batches of this loader have been returned already"
 
 
 def test_a_loader_goes_on_where_a_loop_was_left(anew: Open, run: Run) -> None:
@@ -267,7 +267,7 @@ def test_a_loader_that_gave_out_all_is_an_error_to_iterate_over_again(anew: Open
     loader = Loader(*anew())
     list(loader)
     for again in (loader, data_loader(loader, 0)):
-        with pytest.raises(UserError, match="all batches have been given out"):
+        with pytest.raises(UserError, match="no batches left: all have been returned already"):
             next(iter(again))
 
 
@@ -321,7 +321,7 @@ def test_where_each_pass_is_the_same_it_may_be_made_by_workers_or_without(
 
 def test_where_each_pass_is_the_same_no_state_is_taken(anew: Open, run: Run) -> None:
     loader = Loader(*anew(restart=True))
-    with pytest.raises(UserError, match="this loader has no place to resume from"):
+    with pytest.raises(UserError, match="cannot load a state into this loader"):
         loader.load_state_dict(run.states[3])
     assert all_bytes(loader) == all_bytes(run.batches)
 
@@ -362,7 +362,7 @@ def test_a_state_without_a_step_is_refused_where_workers_made_the_batches(anew: 
     loader = Loader(*anew())
     assert loader.state_dict()["step"] == 0
     list(islice(data_loader(loader, 2), 3))
-    with pytest.raises(UserError, match="cannot tell how far training has come"):
+    with pytest.raises(UserError, match="cannot tell which step training has reached"):
         loader.state_dict()
     assert loader.state_dict(step=3)["step"] == 3
 
@@ -500,9 +500,9 @@ def test_the_state_of_a_worker_is_for_one_of_as_many_workers(
     assert (state["step"], state["workers"]) == (2, 2)
     with pytest.raises(UserError) as caught:
         among(num_workers).load_state_dict(state)
-    assert caught.value.what == "the state is of a worker"
-    assert caught.value.why == f"it was one of 2, and here are {here}"
-    assert caught.value.hint == "keep num_workers, or resume with loader.state_dict(step)"
+    assert caught.value.what == "the state belongs to a worker of a DataLoader"
+    assert caught.value.why == f"it was one of 2 workers; now there are {here}"
+    assert caught.value.hint == "use the same num_workers, or resume from loader.state_dict(step)"
 
 
 @OLD_TORCHDATA

@@ -138,8 +138,8 @@ def test_tensors_are_divided_as_arrays_are(number: int, batch: Batch) -> None:
 def test_rows_that_cannot_be_divided_evenly_are_refused(number: int, batch: Batch) -> None:
     with pytest.raises(UserError) as caught:
         micro_batches(batch, number)
-    assert caught.value.what == "a batch cannot be divided"
-    assert caught.value.why == f"4 rows in {number} parts"
+    assert caught.value.what == f"cannot split the batch into {number} equal parts"
+    assert caught.value.why == "it has 4 rows"
 
 
 def test_a_batch_of_which_nothing_has_rows_is_refused(batch: Batch) -> None:
@@ -151,8 +151,8 @@ def test_a_batch_of_which_nothing_has_rows_is_refused(batch: Batch) -> None:
 def test_targets_are_counted_in_labels_or_refused(batch: Batch) -> None:
     with pytest.raises(UserError) as caught:
         micro_batches(chosen(batch, "input_ids", "num_targets"), 2)
-    assert caught.value.what == "a batch cannot be divided"
-    assert caught.value.why == "num_targets are counted in labels"
+    assert caught.value.what == "cannot split the batch"
+    assert caught.value.why.startswith("it has num_targets but no labels")
     parts = micro_batches(chosen(batch, "input_ids", "labels", "num_targets"), 2)
     assert [part["num_targets"] for part in parts] == [6, 9]
 

@@ -400,23 +400,25 @@ def test_a_column_that_was_not_kept_is_named_with_those_that_were(
     with pytest.raises(UserError) as caught:
         sequence_keys(plan, "quality", dataset)
     assert caught.value.what == "the documents table has no column 'quality'"
-    assert caught.value.why == "it keeps column.score"
+    assert caught.value.why == "it has score"
     assert caught.value.where == str(dataset.folder)
 
 
 def test_a_column_needs_the_dataset(dataset: Dataset, tmp_path: Path) -> None:
     plan = planned(dataset, tmp_path, sequence_length=16)
-    with pytest.raises(UserError, match="a curriculum by the column 'score' needs the dataset"):
+    with pytest.raises(
+        UserError, match="to sort by the column 'score', a curriculum needs the dataset"
+    ):
         sequence_keys(plan, "score")
 
 
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        (["good", "bad"], "the column 'score' does not hold numbers"),
-        ([1, "bad"], "the column 'score' does not hold numbers"),
-        ([1, [2]], "the column 'score' does not hold numbers"),
-        ([1, None], "the column 'score' has gaps"),
+        (["good", "bad"], "the column 'score' does not contain numbers"),
+        ([1, "bad"], "the column 'score' does not contain numbers"),
+        ([1, [2]], "the column 'score' does not contain numbers"),
+        ([1, None], "the column 'score' lacks finite values"),
         ([1, ""], "the column 'score'"),
         (["nan", 1], "the column 'score'"),
     ],

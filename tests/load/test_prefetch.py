@@ -233,7 +233,7 @@ def test_a_batch_that_was_taken_is_kept_by_nobody_else(prefetch: int, anew: Open
 def test_prefetch_is_a_number_of_batches(prefetch: Any, anew: Open) -> None:
     with pytest.raises(UserError, match="invalid loader option") as error:
         Loader(*anew(), prefetch)
-    assert error.value.why == f"prefetch={prefetch!r}; it counts batches, from 0 on"
+    assert error.value.why == f"prefetch must be an integer of 0 or more, got {prefetch!r}"
 
 
 # Pinned memory.

@@ -695,7 +695,7 @@ def test_sequences_that_do_not_exist_are_refused(build: Build, folders: Iterable
     dataset = build(["123"])
     reader = RowReader(dataset, planned(folders, dataset, sequence_length=4))
     for sequence in (-1, 1):
-        with pytest.raises(UserError, match="there is no such sequence"):
+        with pytest.raises(UserError, match="the sequence does not exist"):
             reader.read(np.array([sequence]), 4)
 
 
@@ -721,7 +721,7 @@ def test_a_segment_that_does_not_exist_or_fit_is_named_as_damage(
     plan = plan_of(tmp_path / "plan", dataset, [[(1, 0, 3)], segments], sequence_length=8)
     with pytest.raises(VerificationError) as caught:
         rows_of(dataset, plan, labels)
-    assert caught.value.what == "a plan does not fit its dataset"
+    assert caught.value.what == "a plan does not match its dataset"
     assert caught.value.why == why
     assert caught.value.where == str(tmp_path / "plan")
     assert shown_ids(RowReader(dataset, plan).read(np.array([0]), 8)) == ["67._____"]

@@ -185,7 +185,7 @@ def test_the_sequences_of_a_balanced_step_are_in_one_batch(planned: PlanOf) -> N
 def test_a_batch_that_would_tear_them_apart_is_refused(rows: int, planned: PlanOf) -> None:
     with pytest.raises(UserError) as caught:
         PlanSchedule(balanced(planned, 24), BatchSize(rows=rows))
-    assert caught.value.what == "a global batch has at least one row, and whole groups of them"
+    assert caught.value.what == "the rows of a global batch must be a multiple of 4"
     assert caught.value.why.endswith("and 4 sequences of the plan stay together")
 
 
@@ -425,14 +425,14 @@ def test_ranks_that_do_not_divide_it_are_refused_at_once(
     """Rows of 16 tokens would be 72 // 16 = 4 for three ranks; those of 4 and 8 divide."""
     with pytest.raises(UserError) as caught:
         open_batches(dataset, planned(SIZES * 2, **made_of), **options, rank=1, world_size=3)
-    assert caught.value.what == "the ranks cannot share the global batch"
+    assert caught.value.what == "cannot divide the global batch among the ranks"
     assert caught.value.why == why
 
 
 def test_ranks_share_the_rows_of_a_curriculum(planned: PlanOf, dataset: Dataset) -> None:
     plan = planned([16] * 8)
     curriculum = curriculum_of(plan, dataset, rows=4)
-    with pytest.raises(UserError, match="the ranks cannot share the global batch"):
+    with pytest.raises(UserError, match="cannot divide the global batch among the ranks"):
         open_batches(dataset, plan, curriculum=curriculum, world_size=3)
     shared = open_batches(dataset, plan, curriculum=curriculum, world_size=2)
     assert len(shared.batch(0)["input_ids"]) == 2
@@ -493,7 +493,7 @@ def test_a_row_length_that_does_not_divide_that_of_the_plan_is_refused(
 ) -> None:
     plan = planned([16] * 4)
     curriculum = curriculum_of(plan, dataset, Phase(row_length=5))
-    with pytest.raises(UserError, match="rows of a phase cannot be cut evenly"):
+    with pytest.raises(UserError, match="cannot cut the rows of a phase evenly"):
         open_batches(dataset, plan, curriculum=curriculum).batch(0)
 
 
@@ -514,8 +514,10 @@ def test_a_curriculum_decides_what_a_step_takes(
     plan = planned([16] * 6)
     with pytest.raises(UserError) as caught:
         open_batches(dataset, plan, curriculum=curriculum_of(plan, dataset), **given_options)
-    assert caught.value.what == "a curriculum decides what a step takes, and in which order"
-    assert caught.value.why == f"{', '.join(sorted(given_options))}: it has its own"
+    assert caught.value.what == "these options cannot be combined with a curriculum"
+    assert caught.value.why == (
+        f"a curriculum sets its own batch size and order; got {', '.join(sorted(given_options))}"
+    )
 
 
 def test_phases_that_were_added_while_training_are_part_of_the_state(
@@ -544,6 +546,6 @@ def test_phases_that_were_added_while_training_are_part_of_the_state(
 
 def test_curricula_need_rows_of_one_length(planned: PlanOf, dataset: Dataset) -> None:
     plan = planned(SIZES, **BUCKETS)
-    with pytest.raises(UserError, match="rows of this plan have several lengths"):
+    with pytest.raises(UserError, match="the rows of the plan have several lengths"):
         CurriculumSchedule(plan, curriculum_of(plan, dataset))
     assert only_row_length(planned([3], sequence_multiple=24)) == 24

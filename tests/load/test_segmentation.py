@@ -75,7 +75,8 @@ def test_no_rows_have_no_segments() -> None:
 def test_segments_longer_than_their_row_are_refused() -> None:
     with pytest.raises(UserError) as caught:
         Segmentation.of_lengths([[4], [3, 2]], 4)
-    assert (caught.value.what, caught.value.why) == ("a row is too short", "5 tokens of 4")
+    assert caught.value.what == "the segments of a row are longer than the row"
+    assert caught.value.why == "they have 5 tokens, and row_length is 4"
 
 
 @pytest.mark.parametrize("row", [[0, 4], [2, 0, 2], [4, 0], [-1, 5]])
@@ -108,7 +109,7 @@ def test_segments_cover_their_rows(edges: list[int], is_padding: list[bool]) -> 
 
 @pytest.mark.parametrize("edges", [[0, 8], [0, 3, 8], [0, 4, 4, 8], [0, 5, 4, 8], [0, 4, 9, 8]])
 def test_segments_rise_and_end_with_their_rows(edges: list[int]) -> None:
-    with pytest.raises(UserError, match="a segment is empty, or reaches into the next row"):
+    with pytest.raises(UserError, match="a segment is empty or extends into the next row"):
         made(edges, [False] * (len(edges) - 1), num_rows=2, row_length=4)
 
 
@@ -141,8 +142,8 @@ def test_edges_are_filled_up_with_empty_segments() -> None:
 def test_too_many_segments_for_the_size_are_refused() -> None:
     with pytest.raises(UserError) as caught:
         EXAMPLE.padded_edges(3)
-    assert caught.value.what == "there are more segments than cu_seqlens has room for"
-    assert caught.value.why == "4 segments, and room for 3"
+    assert caught.value.what == "too many segments"
+    assert caught.value.why == "there are 4, and cu_seqlens has room for 3"
 
 
 # What always holds.

@@ -312,7 +312,7 @@ def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_sile
     """Accelerate would give both ranks rows of the first one only, and nobody the others."""
     ended = accelerate_two_ranks(way, folder, tmp_path, *[tokenizer_path] * of_text)
     assert all(code for code, _ in ended)
-    message = "Accelerate would divide the batches of one rank among all"
+    message = "Accelerate would split the batches of the first rank among all ranks"
     assert any(f"UserError: {message}" in error for _, error in ended), ended
 
 
@@ -334,7 +334,7 @@ def test_a_process_of_several_is_not_taken_for_the_only_one(
 ) -> None:
     for code, error in two_ranks[1]:
         assert code
-        assert "UserError: the loader does not know which rank it is for" in error
+        assert "UserError: rank and world_size are missing" in error
 
 
 # Lightning.

@@ -72,8 +72,8 @@ class Batches:
         seed: int = 0,
     ) -> None:
         if not 0 <= share.rank < share.world_size:
-            why = f"got rank={share.rank}; ranks go from 0 to {share.world_size - 1}"
-            raise UserError("invalid rank", why=why, hint="rank must be less than world_size")
+            why = f"got rank={share.rank}, world_size={share.world_size}"
+            raise UserError("rank must be between 0 and world_size - 1", why=why)
         if problem := options.problems():
             raise UserError("invalid batch option", why=problem)
         for num_rows in schedule.row_counts:
@@ -309,7 +309,7 @@ class Batches:
             if num_steps is not None:
                 why = f"there are {num_steps} steps, counted from 0"
             hint = "ask for more epochs"
-            raise UserError(f"there is no step {step}", why=why, hint=hint)
+            raise UserError(f"step {step} does not exist", why=why, hint=hint)
         return whole
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
@@ -395,5 +395,5 @@ def _step(value: int) -> int:
     """
     step = operator.index(value)
     if step < 0:
-        raise UserError(f"there is no step {step}", why="steps are counted from 0")
+        raise UserError(f"step {step} does not exist", why="steps are counted from 0")
     return step

@@ -56,7 +56,7 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     if not isinstance(values, dict):
         raise UserError("not the state of a loader", why=f"got a {type(values).__name__}")
     if values.get("version", STATE_VERSION) != STATE_VERSION:
-        why = f"it has version {values['version']}; this tokenmill reads {STATE_VERSION}"
+        why = f"its version is {values['version']}; this version of tokenmill reads {STATE_VERSION}"
         raise UserError("the state was saved by another version of tokenmill", why=why)
     try:
         found = msgspec.convert(values, LoaderState)

@@ -74,8 +74,8 @@ class Curriculum:
     ) -> None:
         size = 1 if steps is None else steps.size
         if batch_size < 1 or batch_size % size:
-            why = f"got {batch_size}, and {size} sequences of the plan stay together"
-            raise UserError(f"batch_size must be a positive multiple of {size}", why=why)
+            rule = "at least 1" if size == 1 else f"a multiple of {size}, the ranks of the plan"
+            raise UserError(f"batch_size must be {rule}", why=f"got {batch_size}")
         self._order, self._keys, self.batch_size = order, keys, batch_size
         self._steps = steps
         self.plan_id = ""

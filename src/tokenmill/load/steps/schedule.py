@@ -146,12 +146,12 @@ class PlanSchedule(Schedule):
         group = self._series[0].order.steps.size
         for series in self._series:
             if series.num_rows < 1 or series.num_rows % group:
-                raise UserError(
-                    f"the rows of a global batch must be a positive multiple of {group}",
-                    where=str(plan.folder),
-                    why=f"it has {series.num_rows} rows of {series.row_length} tokens, "
-                    f"and {group} sequences of the plan stay together",
-                )
+                what = "the global batch is smaller than a row"
+                why = f"it has {series.num_rows} rows of {series.row_length} tokens"
+                if series.num_rows > 0:
+                    what = f"the rows of a global batch must be a multiple of {group}"
+                    why += f", and {group} sequences of the plan stay together"
+                raise UserError(what, where=str(plan.folder), why=why)
 
     @property
     def num_steps(self) -> int | None:

@@ -131,7 +131,7 @@ def checked_state(state: dict[str, Any], identity: dict[str, Any]) -> StreamStat
     except msgspec.ValidationError as error:
         raise UserError("not the state of a text stream", why=str(error)) from error
     if found.version != STATE_VERSION:
-        why = f"its version is {found.version}; this version reads {STATE_VERSION}"
+        why = f"its version is {found.version}; this version of tokenmill reads {STATE_VERSION}"
         raise UserError("the state was saved by another version of tokenmill", why=why)
     why = "\n       ".join(_differences(found.identity, identity, ""))
     if why:
