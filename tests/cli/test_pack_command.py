@@ -482,7 +482,7 @@ def test_an_unknown_strategy_suggests_the_nearest_one() -> None:
         ({"packing": "next-fit"}, ["pack.sequence_length: is missing"]),
         (
             {"sequence_length": 2, "at_cuts": "bos-and-eos"},
-            ["pack.sequence_length: leaves no room beside the tokens set at cuts"],
+            ["pack.sequence_length: too short for a token between those added at cuts"],
         ),
         (
             {"sequence_length": 8, "long_documents": "sliding-window", "overlap": 8},
@@ -490,7 +490,7 @@ def test_an_unknown_strategy_suggests_the_nearest_one() -> None:
         ),
         (
             {"sequence_length": 8, "overlap": 2},
-            ["pack.overlap: is for long_documents sliding-window, and this is split"],
+            ["pack.overlap: needs long_documents sliding-window; it is split"],
         ),
         (
             {"sequence_length": 8, "segment_multiple": 3},
@@ -512,9 +512,9 @@ def test_an_unknown_strategy_suggests_the_nearest_one() -> None:
                 "segment_multiple": 2,
             },
             [
-                "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
+                "pack.at_cuts: concat-and-chunk cuts documents anywhere and adds no tokens there",
                 "pack.long_documents: concat-and-chunk cuts documents where a sequence is full",
-                "pack.segment_multiple: concat-and-chunk cannot pad single segments",
+                "pack.segment_multiple: concat-and-chunk cannot pad segments",
             ],
         ),
         (

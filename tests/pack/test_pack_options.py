@@ -35,7 +35,7 @@ def test_nothing_is_wrong_before_there_is_a_length() -> None:
     ("at_cuts", "too_short"), [("bos", 1), ("eos", 1), ("bos-and-eos", 2), ("bos-and-eos", 1)]
 )
 def test_tokens_set_at_cuts_must_leave_room(at_cuts: str, too_short: int) -> None:
-    problem = "pack.sequence_length: leaves no room beside the tokens set at cuts"
+    problem = "pack.sequence_length: too short for a token between those added at cuts"
     assert problems(sequence_length=too_short, at_cuts=at_cuts) == [problem]
     assert problems(sequence_length=3, at_cuts=at_cuts) == []
 
@@ -54,32 +54,32 @@ def test_windows_must_move_on(at_cuts: str, room: int) -> None:
 @pytest.mark.parametrize(
     ("options", "objection"),
     [
-        ({"cut_cost": 5}, "cut_cost: is for packing order-preserving, and this is best-fit"),
+        ({"cut_cost": 5}, "cut_cost: needs packing order-preserving; it is best-fit"),
         (
             {"smallest_bucket": 2},
-            "smallest_bucket: is for packing length-buckets, and this is best-fit",
+            "smallest_bucket: needs packing length-buckets; it is best-fit",
         ),
         (
             {"open_sequences": 9, "packing": "next-fit"},
-            "open_sequences: is for packing streaming, and this is next-fit",
+            "open_sequences: needs packing streaming; it is next-fit",
         ),
-        ({"overlap": 1}, "overlap: is for long_documents sliding-window, and this is split"),
+        ({"overlap": 1}, "overlap: needs long_documents sliding-window; it is split"),
         (
             {"overlap_in_loss": True, "long_documents": "drop"},
-            "overlap_in_loss: is for long_documents sliding-window, and this is drop",
+            "overlap_in_loss: needs long_documents sliding-window; it is drop",
         ),
-        ({"slack": 2}, "slack: is for long_documents split-at-boundary, and this is split"),
+        ({"slack": 2}, "slack: needs long_documents split-at-boundary; it is split"),
         (
             {"split_at": "line"},
-            "split_at: is for long_documents split-at-boundary, and this is split",
+            "split_at: needs long_documents split-at-boundary; it is split",
         ),
         (
             {"start_share": 0.1},
-            "start_share: is for long_documents keep-both-ends, and this is split",
+            "start_share: needs long_documents keep-both-ends; it is split",
         ),
         (
             {"window": "global", "window_sequences": 5},
-            "window_sequences: is for window local, and this is global",
+            "window_sequences: needs window local; it is global",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_options_of_any_strategy_may_be_given_to_compare_them() -> None:
     options = wanted(cut_cost=5, smallest_bucket=2, open_sequences=9)
     assert list(options.misplaced(to_compare=True)) == []
     assert list(wanted(overlap=1).misplaced(to_compare=True)) == [
-        "pack.overlap: is for long_documents sliding-window, and this is split"
+        "pack.overlap: needs long_documents sliding-window; it is split"
     ]
 
 
@@ -116,10 +116,10 @@ def test_a_segment_multiple_must_divide_the_length() -> None:
 @pytest.mark.parametrize("packing", CUTTING)
 def test_strategies_that_cut_anywhere_set_no_tokens_and_pad_no_segments(packing: str) -> None:
     assert problems(packing=packing, at_cuts="eos") == [
-        f"pack.at_cuts: {packing} cuts documents anywhere and sets no tokens there"
+        f"pack.at_cuts: {packing} cuts documents anywhere and adds no tokens there"
     ]
     assert problems(packing=packing, segment_multiple=2) == [
-        f"pack.segment_multiple: {packing} cannot pad single segments"
+        f"pack.segment_multiple: {packing} cannot pad segments"
     ]
     for policy in ("split-at-boundary", "sliding-window", "keep-both-ends"):
         assert problems(packing=packing, long_documents=policy) == [
@@ -164,8 +164,8 @@ def test_all_problems_are_told_at_once() -> None:
     ) == [
         "pack.segment_multiple: got 3; must divide the sequence length 8",
         "pack: weight and weight_by must be given together",
-        "pack.at_cuts: concat-and-chunk cuts documents anywhere and sets no tokens there",
-        "pack.segment_multiple: concat-and-chunk cannot pad single segments",
+        "pack.at_cuts: concat-and-chunk cuts documents anywhere and adds no tokens there",
+        "pack.segment_multiple: concat-and-chunk cannot pad segments",
     ]
 
 

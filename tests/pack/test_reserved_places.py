@@ -79,11 +79,11 @@ def test_reserved_places_count_as_padding(packing: str) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"packing": "length-buckets"}, "pack.reserve: length-buckets reserves no places"),
-        ({"packing": "order-preserving"}, "pack.reserve: order-preserving reserves no places"),
+        ({"packing": "length-buckets"}, "pack.reserve: cannot be combined with length-buckets"),
+        ({"packing": "order-preserving"}, "pack.reserve: cannot be combined with order-preserving"),
         (
             {"long_documents": "keep-both-ends"},
-            "pack.reserve: keep-both-ends makes two segments of one text",
+            "pack.reserve: cannot be combined with keep-both-ends",
         ),
         (
             {"sequence_length": 8},

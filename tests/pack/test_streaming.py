@@ -243,7 +243,7 @@ def test_the_state_of_another_packer_is_refused(name: str, value: int, own: int)
     before = packer.state_dict()
     with pytest.raises(UserError, match="the state belongs to another packer") as raised:
         packer.load_state_dict(StreamPacker(8).state_dict() | {name: value})
-    assert f"{name} is {value} there and {own} here" in str(raised.value)
+    assert f"{name} is {value} in the state and {own} here" in str(raised.value)
     assert packer.state_dict() == before
 
 

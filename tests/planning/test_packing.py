@@ -906,7 +906,7 @@ def test_every_strategy_is_compared_and_nothing_written(
 
 def test_a_strategy_that_cannot_meet_the_options_says_why(corpus: Dataset) -> None:
     found = {row.packing: row for row in compare(corpus, options_of(96, at_cuts="eos"))}
-    no_tokens = "cuts documents anywhere and sets no tokens there"
+    no_tokens = "cuts documents anywhere and adds no tokens there"
     assert {name: row.objection for name, row in found.items() if row.objection} == {
         "order-preserving": f"pack.at_cuts: order-preserving {no_tokens}",
         "concat-and-chunk": f"pack.at_cuts: concat-and-chunk {no_tokens}",

@@ -1,1 +1,1 @@
-"""Lengths in, sequences out: pure functions over arrays that know no files."""
+"""Packing: from document lengths to sequences, as pure functions on arrays."""

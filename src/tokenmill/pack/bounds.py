@@ -1,4 +1,4 @@
-"""How few sequences there could be at all."""
+"""A lower bound on the number of sequences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tokenmill.records import Int64Array
 
 
 def least_sequences(histogram: Int64Array, length: int) -> int:
-    """Martello and Toth's bound L2 on sequences of `length` tokens, in O(length).
+    """Return Martello and Toth's lower bound L2 for sequences of `length` tokens, in O(length).
 
-    `histogram` has shape (length + 1,): pieces of each size. For every threshold t, pieces over
-    `length` - t need a sequence of their own, so do those over half a sequence, and pieces from t
-    up to a half can at most fill what the latter leave. S. Martello, P. Toth: Lower bounds and
-    reduction procedures for the bin packing problem, 1990.
+    `histogram` is the number of pieces of each size, shape (length + 1,). For every threshold t,
+    each piece over `length` - t and each piece over half a sequence needs its own sequence. Pieces
+    from t to a half can only fill the space that the latter leave. S. Martello, P. Toth: Lower
+    bounds and reduction procedures for the bin packing problem, 1990.
     """
     sizes = np.arange(length + 1, dtype=np.int64)
     pieces_up_to = np.cumsum(histogram)

@@ -1,4 +1,4 @@
-"""Concatenate and chunk: the cuts of strategies that fill every sequence to its end."""
+"""Concatenate and chunk: cut documents so that every sequence is full."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 
 def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptions) -> Sequences:
-    """Fill sequences with pieces of any length, in their order, cutting where one is full.
+    """Fill sequences with pieces in order, and cut pieces where a sequence is full.
 
-    A piece where `starts_anew` (shape (n,)) is true begins a sequence of its own.
+    Pieces can have any length. A piece starts a new sequence if `starts_anew`, shape (n,), is true.
     """
     lengths = pieces.segments.lengths
-    # A cut adds a segment, and only full sequences end with one. Full ones of s segments hold
-    # over length - reserve * (s + 1) tokens, so that many cuts c and pieces n fill them:
+    # Bound the number of cuts c. A cut adds a segment, and only full sequences end with a cut. A
+    # full sequence of s segments has more than length - reserve * (s + 1) tokens, so for n pieces
     # c * (length - reserve) <= tokens + reserve * (n + c).
     reserve = options.reserve
     places = int(lengths.sum(dtype=np.int64)) + reserve * len(lengths)
@@ -39,7 +39,7 @@ def _chunk(
     max_segments: int,
     room: int,
 ) -> tuple[Int32Array, Int32Array, Int32Array, Int64Array]:
-    """The piece of each segment, its start in the piece, its length; offsets of sequences."""
+    """Return each segment's piece, start and length, and the offsets of sequences."""
     length, reserve = space
     of = np.empty(room, np.int32)
     parts = np.empty(room, np.int32)

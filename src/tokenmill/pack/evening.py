@@ -1,4 +1,4 @@
-"""Fill a number of sequences so that their costs, sums of squared piece sizes, come out even."""
+"""Fill sequences so that their costs are similar. A cost is a sum of squared piece sizes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _HIGHEST = np.iinfo(np.int64).max
 
 
 class Filling(NamedTuple):
-    """Sequences while they fill up."""
+    """The sequences while they are being filled."""
 
     sequence_of: Int32Array
-    """Shape (pieces,): the sequence of each piece, once it is placed."""
+    """Sequence of each placed piece, shape (pieces,)."""
     rooms: Int32Array
-    """Shape (sequences,), tokens."""
+    """Free tokens in each sequence, shape (sequences,)."""
     costs: Int64Array
-    """Shape (sequences,), tokens squared."""
+    """Cost of each sequence in tokens squared, shape (sequences,)."""
     segments_left: Int32Array
-    """Shape (sequences,): how many segments more each may take."""
+    """Number of segments that each sequence can still take, shape (sequences,)."""
     top: Int32Array
-    """Shape (length + 1,): stacks of sequences by room, the top of each or -1."""
+    """Top of the stack of sequences with each room, or -1, shape (length + 1,)."""
     below: Int32Array
-    """Shape (sequences,): what lies below each sequence in its stack, or -1."""
+    """Sequence below each sequence in its stack, or -1, shape (sequences,)."""
 
 
 def new_filling(num_pieces: int, num_sequences: int, length: int, max_segments: int) -> Filling:
-    """Sequences without any pieces, none of them in a stack."""
+    """Return empty sequences, none of them in a stack."""
     return Filling(
         np.empty(num_pieces, np.int32),
         np.full(num_sequences, length, np.int32),
@@ -52,7 +52,7 @@ def _place(filling: Filling, piece: int, size: int, sequence: int) -> None:
 
 @inlined
 def _set_aside(filling: Filling, sequence: int) -> None:
-    """Push a sequence on the stack of its room, unless nothing more goes into it."""
+    """Push a sequence on the stack of its room, unless it is full."""
     room = filling.rooms[sequence]
     if room > 0 and filling.segments_left[sequence] > 0:
         filling.below[sequence] = filling.top[room]
@@ -61,10 +61,10 @@ def _set_aside(filling: Filling, sequence: int) -> None:
 
 @compiled
 def place_evenly(sizes: Int32Array, order: Int32Array, num_pieces: int, filling: Filling) -> int:
-    """Give the first `num_pieces` of `order`, longest first, to the sequences of least cost.
+    """Put the first `num_pieces` of `order`, longest first, into the sequences of lowest cost.
 
-    Starts with empty sequences, stops at a piece that none has room for, returns how many were
-    placed. Sequences that may take more are in the stacks afterwards.
+    Sequences must be empty at first. Stop at a piece that does not fit in any sequence, and return
+    the number of placed pieces. Sequences that are not full are in the stacks afterwards.
     """
     placed = min(len(filling.rooms), num_pieces)
     for i in range(placed):
@@ -79,7 +79,7 @@ def place_evenly(sizes: Int32Array, order: Int32Array, num_pieces: int, filling:
     while placed < num_pieces:
         piece = order[placed]
         size = sizes[piece]
-        # Shorter pieces than before may have room where longer ones had none.
+        # This piece is shorter, so it may fit where longer ones did not.
         while lowest_room > size:
             lowest_room -= 1
             while filling.top[lowest_room] >= 0:
@@ -119,12 +119,12 @@ def _push(costs: Int64Array, heap: Int32Array, count: int, cost: int, sequence: 
 def _replace_first(
     costs: Int64Array, heap: Int32Array, count: int, cost: int, sequence: int
 ) -> None:
-    """Put a sequence in place of the one of least cost, in a heap of `count` after that."""
+    """Replace the sequence of lowest cost in a heap of `count`."""
     costs[count] = _HIGHEST
     place = 0
     child = 1
     while child < count:
-        # As arithmetic: which child it is cannot be foreseen, and a wrong guess is slow.
+        # Arithmetic avoids a branch that the processor would often predict wrongly.
         child += int(costs[child + 1] < costs[child])
         if costs[child] >= cost:
             break
@@ -140,10 +140,10 @@ def _replace_first(
 def place_by_best_fit(
     sizes: Int32Array, order: Int32Array, begin: int, num_sequences: int, filling: Filling
 ) -> int:
-    """Give pieces from `order[begin]` on to the fullest sequences that have room for them.
+    """Put the pieces from `order[begin]` on into the fullest sequences that have room for them.
 
-    `num_sequences` are in use so far, others are opened where none has room. Returns how many are
-    in use then, or -1 if `filling` has no more.
+    `num_sequences` are in use. A piece that fits in none of them opens another. Return the number
+    in use afterwards, or -1 if `filling` has too few.
     """
     top = filling.top
     words = np.zeros((len(top) >> 6) + 1, np.uint64)
@@ -174,7 +174,7 @@ def place_by_best_fit(
 
 @compiled
 def longest_pieces(sizes: Int32Array, order: Int32Array, tenths: int) -> int:
-    """How many pieces, longest first, make up at most so many tenths of all tokens."""
+    """Return how many pieces, longest first, have at most `tenths` tenths of all tokens."""
     rest = sizes.sum() * tenths // 10
     for i in range(len(order)):
         rest -= sizes[order[i]]

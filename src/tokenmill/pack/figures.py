@@ -1,4 +1,4 @@
-"""How good a plan is, and that nothing is missing in it."""
+"""The figures of a plan: how good it is, and a check that nothing is missing."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from tokenmill.records import Int64Array
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Sums over all windows: tokens = tokens_in_sequences - repeated_tokens + tokens lost."""
+    """Sums over all windows. tokens = tokens_in_sequences - repeated_tokens + lost tokens."""
 
     documents: int = 0
-    """Chosen to be packed; repetitions count each time."""
+    """Documents chosen to be packed. Repeated documents count each time."""
     tokens: int = 0
-    """Of these documents."""
+    """Tokens of these documents."""
     sequences: int = 0
     segments: int = 0
     tokens_in_sequences: int = 0
-    """Of documents; the overlap of windows counts each time."""
+    """Tokens of documents in sequences. The overlap of windows counts each time."""
     repeated_tokens: int = 0
     tokens_set_at_cuts: int = 0
     padding: int = 0
     row_tokens: int = 0
-    """Of all rows, padding included."""
+    """Tokens in all rows, including padding."""
     documents_cut: int = 0
     cuts: int = 0
     unavoidable_cuts: int = 0
-    """Those that documents longer than a sequence cannot do without."""
+    """Cuts that documents longer than a sequence need at least."""
     most_segments: int = 0
-    """In one sequence."""
+    """Most segments in a sequence."""
     attention_cost: int = 0
     """Sum of squared segment lengths."""
 
     def add(self, other: Totals) -> None:
-        """Add other sums to these."""
+        """Add other sums."""
         most = max(self.most_segments, other.most_segments)
         for name in Totals.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -90,7 +90,7 @@ class Figures(Totals, kw_only=True):
 
 @dataclass(slots=True)
 class Ledger:
-    """Adds up windows, and keeps nothing that grows with their number."""
+    """Adds up the figures of windows, in memory that does not grow with their number."""
 
     options: PackOptions
     totals: Totals = field(default_factory=Totals)
@@ -104,10 +104,10 @@ class Ledger:
         self.piece_sizes = np.zeros(self.options.length + 1, np.int64)
 
     def add(self, packed: PackedWindow) -> None:
-        """Add a window, after checking that its books balance.
+        """Add a window, after checking that every token is accounted for.
 
         Raises:
-            InternalError: a token is unaccounted for, or a sequence is too long.
+            InternalError: a token is not accounted for, or a sequence is too long.
         """
         measures = measure(packed, self.options)
         totals = _totals(packed, measures, self.options)
@@ -116,10 +116,10 @@ class Ledger:
         longest = int(measures.sizes.max(initial=0))
         if accounted != totals.tokens or longest > self.options.length:
             raise InternalError(
-                "the books of a plan do not balance",
+                "the plan is inconsistent",
                 why=f"{totals.tokens} tokens to pack, {accounted} accounted for; the longest "
-                f"sequence has {longest} of {self.options.length}",
-                hint="please report this with the options and the lengths",
+                f"sequence has {longest} of {self.options.length} tokens",
+                hint="please report this with the options and the document lengths",
             )
         self.totals.add(totals)
         self.books.add(packed.books)
@@ -127,7 +127,7 @@ class Ledger:
         self.order.add(packed, measures.costs)
 
     def figures(self) -> Figures:
-        """The sums, with the bounds that they are to be compared with."""
+        """Return the figures, with bounds to compare them with."""
         options, order = self.options, self.order
         count_sequences = load_strategy(options.packing).count_sequences
         mean, worst = order.imbalance or (None, None)
@@ -184,5 +184,5 @@ def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> T
         unavoidable_cuts=unavoidable,
         most_segments=int(np.diff(sequences.offsets).max(initial=0)),
         attention_cost=(int((measures.costs >> 32).sum()) << 32)
-        + int((measures.costs & 0xFFFFFFFF).sum()),  # the sum may need over 63 bits
+        + int((measures.costs & 0xFFFFFFFF).sum()),  # the sum may need more than 63 bits
     )

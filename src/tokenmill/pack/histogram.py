@@ -1,15 +1,15 @@
-"""Packing in bulk: a plan is made from how many pieces there are of each size, not from the pieces.
+"""Packing in bulk, from the number of pieces of each size instead of single pieces.
 
-From the longest size down, all pieces of a size are placed together, as many at once as there are
-sequences that are filled alike. The cost grows with the number of sizes and does not depend on the
-number of pieces. After M. M. Krell, M. Kosec, S. P. Perez, A. Fitzgibbon: "Efficient Sequence
-Packing without Cross-contamination" (https://arxiv.org/abs/2107.02027), whose published code keeps
-sequences in one stack for every room, the latest on top; so do the functions here, because with a
-limit on segments the order in a stack decides how many sequences there are.
+All pieces of a size are placed together, from the longest size down: as many at once as there are
+sequences with the same contents. The cost depends on the number of sizes, not on the number of
+pieces. As in M. M. Krell, M. Kosec, S. P. Perez, A. Fitzgibbon: "Efficient Sequence Packing without
+Cross-contamination" (https://arxiv.org/abs/2107.02027). Like its published code, this keeps one
+stack of sequences for every room, the latest on top. With a limit on segments, the order in a stack
+decides how many sequences there are.
 
-The published procedures differ in how many pieces of a size a sequence takes at once: one, also
-where a new sequence is opened (`shortest_pack_first`, `longest_pack_first`), or as many as it
-holds ("distribute"), which makes of longest-pack-first what is otherwise called `best_fit`.
+The published procedures differ in how many pieces of a size a sequence takes at once. In
+`shortest_pack_first` and `longest_pack_first` it is one, even in a new sequence. With "distribute",
+it is as many as fit, and longest-pack-first becomes `best_fit`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tokenmill.records import Int32Array, Int64Array, Sequences
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """Which sizes go into which sequences."""
+    """The sizes in each sequence."""
 
     rows: Int64Array
-    """Shape (n, 4), by falling size. A row (size, first, count, repeat) puts `repeat` pieces of
-    `size` tokens into each of the sequences [first, first + count)."""
+    """Shape (n, 4), sorted by decreasing size. A row (size, first, count, repeat) puts `repeat`
+    pieces of `size` tokens into each of the sequences [first, first + count)."""
     num_sequences: int
 
 
@@ -42,28 +42,27 @@ Placing = Callable[[Int64Array, int, int], Placements]
 
 
 def best_fit(histogram: Int64Array, length: int, max_segments: int) -> Placements:
-    """Best-fit decreasing: pieces go where least room is that fits, as many as it holds.
+    """Pack by best-fit decreasing: pieces go into the least room that fits, as many as fit.
 
-    `histogram` has shape (length + 1,): pieces of each size in tokens; none may be of size 0.
-    A piece that leaves room for another of its size leaves the least room that fits the next one:
-    piece by piece, best fit fills one sequence before it takes another. Hence this makes as many
-    sequences as any implementation that takes pieces one by one.
+    `histogram` is the number of pieces of each size in tokens, shape (length + 1,), with none of
+    size 0. This makes as many sequences as an implementation that places one piece at a time: if a
+    piece leaves room for another of its size, that sequence is also the best fit for the next one.
     """
     return _placements(histogram, length, max_segments, most_room=False, distribute=True)
 
 
 def longest_pack_first(histogram: Int64Array, length: int, max_segments: int) -> Placements:
-    """LPFHP: pieces go where least room is that fits, one of a size at a time."""
+    """Pack by LPFHP: pieces go into the least room that fits, one of a size at a time."""
     return _placements(histogram, length, max_segments, most_room=False, distribute=False)
 
 
 def shortest_pack_first(histogram: Int64Array, length: int, max_segments: int) -> Placements:
-    """SPFHP: pieces go where most room is (worst fit), one of a size at a time."""
+    """Pack by SPFHP: pieces go into the most room (worst fit), one of a size at a time."""
     return _placements(histogram, length, max_segments, most_room=True, distribute=False)
 
 
 def pack_in_bulk(place: Placing, pieces: Pieces, options: PackOptions) -> Sequences:
-    """Place sizes, then put the first pieces of a size where its first placement is."""
+    """Place sizes with `place`, then assign pieces to the placements of their size, in order."""
     histogram = count_sizes(pieces.sizes, options.length)
     placements = place(histogram, options.length, options.segment_limit)
     order = longest_first(pieces.sizes, options.length)
@@ -71,7 +70,7 @@ def pack_in_bulk(place: Placing, pieces: Pieces, options: PackOptions) -> Sequen
 
 
 def count_sizes(sizes: Int32Array, length: int) -> Int64Array:
-    """Shape (length + 1,): the number of pieces of each size from 0 to `length` tokens."""
+    """Return the number of pieces of each size from 0 to `length` tokens, shape (length + 1,)."""
     return for_steps(_counted, len(sizes))(sizes, length)
 
 
@@ -101,10 +100,11 @@ def _placements(
 def _place(
     histogram: Int64Array, length: int, max_segments: int, most_room: bool, distribute: bool
 ) -> tuple[Int64Array, int]:
-    """Placements, and the number of sequences."""
+    """Return placements, and the number of sequences."""
     placements = np.empty((1024, 4), np.int64)
-    # What placement i leaves open: rows (first sequence, number of sequences, segments of each,
-    # placement below in the stack of this room). `latest` is the top of the stack of each room.
+    # Row i describes the sequences that placement i leaves open: (first sequence, number of
+    # sequences, segments of each, placement below in the stack of this room). `latest` is the top
+    # of the stack of each room.
     left_open = np.empty((1024, 4), np.int64)
     latest = np.full(length + 1, -1, np.int64)
     words = np.zeros((length >> 6) + 1, np.uint64)
@@ -125,7 +125,7 @@ def _place(
                 num_segments = left_open[top, 2]
                 most = max_segments - num_segments
             repeat = 1
-            if distribute and room >= 2 * size:  # a division costs as much as all the rest
+            if distribute and room >= 2 * size:  # a division is as slow as everything else together
                 repeat = min(room // size, most, num_pieces)
             count = min(available, num_pieces if repeat == 1 else num_pieces // repeat)
             if is_new:
@@ -159,7 +159,7 @@ def _find_room(
     length: int,
     most_room: bool,
 ) -> int:
-    """The room to fill next, or -1. For the most room, bits stand for what is used already."""
+    """Return the room to fill next, or -1. With `most_room`, bits are for used tokens, not room."""
     if not most_room:
         return next_room(words, groups, size)
     used = next_room(words, groups, 0)
@@ -169,7 +169,7 @@ def _find_room(
 @inlined
 def _doubled(rows: Int64Array) -> Int64Array:
     larger = np.empty((2 * len(rows), 4), np.int64)
-    for i in range(len(rows)):  # assigning a slice would take 4 s to compile
+    for i in range(len(rows)):  # assigning a slice takes 4 s to compile
         _set_row(larger, i, rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3])
     return larger
 
@@ -184,7 +184,7 @@ def _set_row(rows: Int64Array, i: int, first: int, second: int, third: int, four
 
 @compiled
 def _assign(order: Int32Array, rows: Int64Array) -> Int32Array:
-    """The sequence of each piece, shape (n,); both `order` and `rows` are by falling size."""
+    """Return the sequence of each piece, shape (n,). `order` and `rows` are by decreasing size."""
     sequence_of = np.empty(len(order), np.int32)
     done = 0
     for i in range(len(rows)):

@@ -1,17 +1,17 @@
-"""What becomes of documents longer than a sequence: named policies, each with its books.
+"""Policies for documents longer than a sequence, with counts of what they remove or repeat.
 
 Sequences of 4, a document 0 1 2 3 4 5 6 7 8 (9 tokens):
 
     split              0 1 2 3 | 4 5 6 7 | 8         nothing is lost
-    split-at-boundary  as split, each cut moved back to the last boundary within a slack
+    split-at-boundary  as split, with each cut moved back to the last boundary within the slack
     sliding-window     0 1 2 3 | 3 4 5 6 | 6 7 8     with an overlap of 1
     keep-start         0 1 2 3                       tail truncation: the end is removed
     keep-end           5 6 7 8                       head truncation: the beginning is removed
     keep-both-ends     0 1 7 8                       middle truncation, as two segments of one row
     drop               (nothing)
 
-`overlap` is what Hugging Face tokenizers call `stride`. Tokens set at cuts (`at_cuts`) take room:
-with "bos-and-eos" the split reads 0 1 2 EOS | BOS 3 4 EOS | BOS 5 6 EOS | BOS 7 8.
+Hugging Face tokenizers call `overlap` a `stride`. Tokens added at cuts (`at_cuts`) take room: with
+"bos-and-eos", the split is 0 1 2 EOS | BOS 3 4 EOS | BOS 5 6 EOS | BOS 7 8.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ TRUNCATING = {
     "keep-end": "beginning removed",
     "keep-both-ends": "middle removed",
 }
-"""Policies that keep a part, with the reason under which the rest is entered."""
+"""Policies that keep a part of a document, with the reason under which the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where a text may be cut: what `split-at-boundary` needs beside the lengths."""
+    """Where texts can be cut: the tokens and tables that `split-at-boundary` needs."""
 
     ids_of: Callable[[int], npt.NDArray[np.integer]]
-    """The token ids of a document of the window."""
+    """Returns the token ids of a document of the window."""
     ends: npt.NDArray[np.bool_]
-    """Shape (largest id + 1,): whether a boundary follows a token."""
+    """Whether a boundary follows each token, shape (largest id + 1,)."""
     opens: npt.NDArray[np.bool_]
-    """Shape (largest id + 1,): whether one follows it and a token that `closes` together."""
+    """Whether a boundary follows each token and a next token that `closes`, the same shape."""
     closes: npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class CutBooks:
-    """What happened to documents before they were packed."""
+    """Counts of what happened to documents before they were packed."""
 
     lost_tokens: dict[str, int] = field(default_factory=dict)
-    """Tokens in no sequence, by reason."""
+    """Tokens that are in no sequence, by reason."""
     lost_documents: dict[str, int] = field(default_factory=dict)
-    """Documents that lost all or some of their tokens, by the same reasons."""
+    """Documents that lost some or all of their tokens, by the same reasons."""
     repeated_tokens: int = 0
-    """Tokens that stand in a sequence once more: the overlap of windows."""
+    """Tokens that are in a sequence again: the overlap of windows."""
 
     def add(self, other: CutBooks) -> None:
-        """Add the books of `other` to these."""
+        """Add the counts of `other`."""
         for own, others in (
             (self.lost_tokens, other.lost_tokens),
             (self.lost_documents, other.lost_documents),
@@ -76,7 +76,7 @@ class CutBooks:
         self.repeated_tokens += other.repeated_tokens
 
     def lose(self, reason: str, lengths: npt.NDArray[np.integer]) -> None:
-        """Enter documents that lose `lengths` tokens each."""
+        """Count documents that lose `lengths` tokens each."""
         if len(lengths):
             tokens = self.lost_tokens.get(reason, 0) + int(lengths.sum(dtype=np.int64))
             self.lost_tokens[reason] = tokens
@@ -89,9 +89,9 @@ def cut(
     options: PackOptions,
     boundaries: Boundaries | None = None,
 ) -> tuple[Pieces, CutBooks]:
-    """Pieces of at most `options.room` tokens, by the policy `options.long_documents`.
+    """Return pieces of at most `options.room` tokens, by the policy `options.long_documents`.
 
-    `documents` (shape (n,)) names what is packed, in order; `lengths` is indexed by document.
+    `documents`, shape (n,), are the documents to pack, in order. `lengths` is indexed by document.
     """
     taken = lengths[documents]
     long = taken > options.room
@@ -115,17 +115,17 @@ def cut(
 
 
 def check_window_size(count: int) -> None:
-    """Raise a UserError where a window has more documents or pieces than are numbered in it."""
+    """Raise a UserError if a window has more documents or pieces than 31 bits can number."""
     if count >= 2**31:
         raise UserError(
             "a window is too large",
-            why=f"it has {count} documents or pieces, of at most {2**31 - 1}",
+            why=f"it has {count} documents or pieces; the maximum is {2**31 - 1}",
             hint="pack local windows (--window local), or longer sequences",
         )
 
 
 def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> Pieces:
-    """Segments with the room that each takes; `lengths` is indexed by document."""
+    """Return segments with the room that each needs; `lengths` is indexed by document."""
     bos, eos = tokens_at_cuts(segments, lengths, options)
     sizes = segments.lengths + bos + eos + options.reserve
     multiple = options.segment_multiple
@@ -137,7 +137,7 @@ def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> 
 def tokens_at_cuts(
     segments: Segments, lengths: Int32Array, options: PackOptions
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which segments are given a BOS before, and which an EOS after their own tokens."""
+    """Return which segments get a BOS before, and which an EOS after, their own tokens."""
     has_bos, has_eos = set_at_cuts(options)
     ends = lengths[segments.documents]
     return (
@@ -147,15 +147,16 @@ def tokens_at_cuts(
 
 
 def set_at_cuts(options: PackOptions) -> tuple[bool, bool]:
-    """Whether a BOS, an EOS is set at cuts."""
+    """Return whether a BOS and whether an EOS is added at cuts."""
     names = options.at_cuts.split("-and-")
     return "bos" in names, "eos" in names
 
 
 def kept_range(lengths: Int32Array, options: PackOptions) -> tuple[Int32Array, Int32Array]:
-    """The tokens [start, stop) that a truncating policy keeps of documents of these lengths.
+    """Return the tokens [start, stop) that a truncating policy keeps of each document.
 
-    Where both ends are kept, as many tokens from the start stand for them until they are parted.
+    For keep-both-ends, this is a range from the start with the length of both parts. After
+    packing, `part_both_ends` splits it.
     """
     has_bos, has_eos = set_at_cuts(options)
     starts, stops = np.zeros_like(lengths), lengths
@@ -171,7 +172,7 @@ def kept_range(lengths: Int32Array, options: PackOptions) -> tuple[Int32Array, I
 
 
 def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Array) -> Sequences:
-    """Turn each document of which both ends are kept into the two segments that it stands for."""
+    """Turn the range of each document with keep-both-ends into its two segments."""
     whole = sequences.segments
     parted = whole.lengths < lengths[whole.documents]
     share = Fraction(str(options.start_share))  # 0.55 of 100 is 55, not 56
@@ -183,7 +184,7 @@ def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Arr
     tail = options.length - head
     starts = np.where(is_tail, lengths[segments.documents] - tail, segments.starts)
     kept = np.where(both, np.where(is_tail, tail, head), segments.lengths)
-    some = kept > 0  # a share of 0 or of 1 leaves one of the two empty
+    some = kept > 0  # with a share of 0 or 1, one of the two is empty
     offsets = offsets_from_lengths(1 + parted)[sequences.offsets]
     return Sequences(
         Segments(
@@ -222,7 +223,7 @@ def _count_windows(
     counts = np.ones(len(taken), np.int64)
     for i in range(len(taken)):
         start = 0
-        before = 0  # the first window of a document needs no BOS of ours
+        before = 0  # the first window of a document gets no added BOS
         while taken[i] - start > room - before:
             start += room - before - eos - overlap
             before = bos
@@ -270,7 +271,7 @@ def _split_at_boundaries(
         ids = np.asarray(boundaries.ids_of(document))
         if ids.min() < 0 or ids.max() >= len(boundaries.ends):
             why = f"document {document} of the window has an id outside the vocabulary"
-            hint = "tokenmill verify says what else is damaged"
+            hint = "tokenmill verify lists what else is damaged"
             raise VerificationError("the dataset is damaged", why=why, hint=hint)
         all_starts.append(_boundary_starts(ids, tables, *room, slack))
         counts[i] = len(all_starts[-1])
@@ -291,7 +292,7 @@ def _boundary_starts(
     eos: int,
     slack: int,
 ) -> Int32Array:
-    """Where the segments of one document start: after the last boundary that is near enough."""
+    """Return the starts of a document's segments, after the last boundary within the slack."""
     ends, opens, closes = tables
     starts = [0]
     before = 0

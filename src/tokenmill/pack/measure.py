@@ -1,4 +1,4 @@
-"""Measures of the sequences of one window: sizes, attention cost, cuts, balance, neighbours."""
+"""Measure the sequences of a window: sizes, attention costs, cuts, balance, neighbours."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from tokenmill.records import Int32Array, Int64Array
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What one pass over the segments of a window finds."""
+    """The measures of a window, from one pass over its segments."""
 
     sizes: Int64Array
-    """Shape (num_sequences,): tokens, with those set at cuts, reserved places, and segments rounded
-    up."""
+    """Room used in each sequence, shape (num_sequences,): tokens with those added at cuts, reserved
+    positions, and the padding of segments."""
     costs: Int64Array
-    """Shape (num_sequences,): sum of squared segment lengths, which attention takes time for."""
+    """Attention cost of each sequence, shape (num_sequences,): the sum of squared segment
+    lengths."""
     tokens: int
-    """Of documents; overlap counts each time."""
+    """Tokens of documents. The overlap of windows counts each time."""
     set_at_cuts: int
     documents_cut: int
     cuts: int
@@ -44,7 +45,7 @@ def measure(packed: PackedWindow, options: PackOptions) -> Measures:
         (int(bos), int(eos), options.segment_multiple, options.reserve),
     )
     tokens, inserted, documents_cut, cuts = totals.tolist()
-    if options.long_documents == "keep-both-ends":  # what looks like a cut is what was removed
+    if options.long_documents == "keep-both-ends":  # a gap is removed text, not a cut
         documents_cut = cuts = 0
     return Measures(sizes, costs, tokens, inserted, documents_cut, cuts)
 
@@ -85,7 +86,7 @@ def _measure(
 
 @dataclass(slots=True)
 class OrderMeter:
-    """How even and how alike neighbouring sequences of a plan are, within its windows."""
+    """Measures how balanced and how similar consecutive sequences are, within windows."""
 
     ranks: int
     steps: int = 0
@@ -94,7 +95,7 @@ class OrderMeter:
     same_source: int = 0
     pairs: int = 0
     moments: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
-    """n, then the sums of x, y, x x, y y, x y over neighbours' mean segment lengths x and y."""
+    """n, and the sums of x, y, x x, y y and x y, for mean segment lengths x and y of neighbours."""
 
     def add(self, packed: PackedWindow, costs: Int64Array) -> None:
         """Add the sequences of a window, in their order."""
@@ -118,21 +119,24 @@ class OrderMeter:
 
     @property
     def imbalance(self) -> tuple[float, float] | None:
-        """Greatest cost over mean cost of a step, on average and at worst; None without steps."""
+        """Return the highest cost of a step over its mean cost, on average and at most.
+
+        Return None if there are no steps.
+        """
         if not self.steps:
             return None
         return round(self.imbalance_sum / self.steps, 6), round(self.worst_imbalance, 6)
 
     @property
     def length_correlation(self) -> float:
-        """Pearson's correlation of neighbours' mean segment lengths; 0 where they do not vary."""
+        """Return the correlation of neighbours' mean segment lengths; 0 if they do not vary."""
         n, x, y, xx, yy, xy = self.moments.tolist()
         spreads = n * xx - x * x, n * yy - y * y
-        if min(spreads[0] / max(n * xx, 1), spreads[1] / max(n * yy, 1)) < 1e-12:  # rounding only
+        if min(spreads[0] / max(n * xx, 1), spreads[1] / max(n * yy, 1)) < 1e-12:  # rounding
             return 0.0
         return float((n * xy - x * y) / np.sqrt(spreads[0] * spreads[1]))
 
     @property
     def source_share(self) -> float:
-        """Share of sequences that begin in the source in which the one before begins."""
+        """Return the share of sequences that start in the same source as the previous one."""
         return self.same_source / self.pairs if self.pairs else 1.0

@@ -1,4 +1,4 @@
-"""What a plan is asked for. Flags, recipe keys and keyword arguments are made of these fields."""
+"""The options of packing. Flags, recipe keys and keyword arguments are built from these fields."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ LongDocuments = Literal[
 
 
 def _only(choice: str, owner: str, description: str) -> Meta:
-    """Describes an option that only `owner` takes, if it is what is chosen by `choice`."""
+    """Return the description of an option that only applies if `choice` is set to `owner`."""
     return Meta(description=f"{owner}: {description}", extra={"only": (choice, owner)})
 
 
 def _owner(kind: Any) -> tuple[str, str]:
-    """The choice, and what must be chosen, for an option to have a say; "" if it always has."""
+    """Return the choice and its value that an option needs to apply; "" if it always applies."""
     metas = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Meta)]
     owners = [each.extra["only"] for each in metas if each.extra]
     return owners[0] if owners else ("", "")
@@ -73,7 +73,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     overlap: Annotated[
         NonNegative,
         _only(
-            "long_documents", "sliding-window", "tokens that a window repeats from the one before"
+            "long_documents", "sliding-window", "tokens that each window repeats of the previous"
         ),
     ] = 0
     overlap_in_loss: Annotated[
@@ -94,80 +94,80 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     at_cuts: Annotated[
         Literal["nothing", "bos", "eos", "bos-and-eos"],
         Meta(
-            description="tokens to add at cuts: bos before the rest of a document, eos after the "
-            "part before"
+            description="tokens to add where a document is cut: eos after the first part, bos "
+            "before the next"
         ),
     ] = "nothing"
     max_segments: Annotated[
-        Positive | None, Meta(description="maximum segments per sequence; also bounds cu_seqlens")
+        Positive | None, Meta(description="maximum segments per sequence; bounds cu_seqlens, too")
     ] = None
     segment_multiple: Annotated[
-        Positive, Meta(description="pad every segment to a multiple, e.g. 2 x context-parallel")
+        Positive, Meta(description="pad segments to a multiple of this, e.g. 2 x context-parallel")
     ] = 1
     sequence_multiple: Annotated[
-        Positive, Meta(description="pad rows to a multiple, e.g. 128 for tensor tiles")
+        Positive, Meta(description="pad rows to a multiple of this, e.g. 128 for tensor tiles")
     ] = 1
     reserve: Annotated[
         NonNegative,
-        Meta(description="places to leave free for each segment; fill-in-the-middle needs 4"),
+        Meta(description="free positions to keep for each segment; fill-in-the-middle needs 4"),
     ] = 0
     smallest_bucket: Annotated[
-        Positive, _only("packing", "length-buckets", "the shortest sequence, a power of two")
+        Positive, _only("packing", "length-buckets", "shortest sequence length, a power of two")
     ] = 256
     cut_cost: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_SEQUENCE_LENGTH)] | None,
         _only(
             "packing",
             "order-preserving",
-            "padding tokens to accept for one cut less (default: a quarter of the sequence length)",
+            "padding tokens to accept to avoid a cut (default: a quarter of the sequence length)",
         ),
     ] = None
     open_sequences: Annotated[
         Annotated[int, Meta(ge=1, le=1 << 20)],
-        _only("packing", "streaming", "number of sequences kept open"),
+        _only("packing", "streaming", "number of sequences to keep open"),
     ] = 1024
     ranks: Annotated[
         Positive,
-        Meta(description="data-parallel ranks over which balanced evens out attention"),
+        Meta(description="balanced: data-parallel ranks to balance attention costs over"),
     ] = 8
     window: Annotated[
         Literal["local", "global"],
-        Meta(description="pack documents of consecutive shards together, or of all shards"),
+        Meta(description="pack consecutive shards together, or all shards at once"),
     ] = "local"
     window_sequences: Annotated[
         Positive, _only("window", "local", "smallest number of sequences in a window")
     ] = 10_000
     subset: Annotated[
         str | None,
-        Meta(description="pack only this subset, or all (default: train if there is one)"),
+        Meta(description="pack this subset, or all (default: train if there are subsets)"),
     ] = None
     separate_by: Annotated[
         str | None,
-        Meta(description="column of the documents table; different values never share a sequence"),
+        Meta(description="documents with different values in this column share no sequence"),
     ] = None
     weight_by: Annotated[
-        str | None, Meta(description="column of the documents table that --weight refers to")
+        str | None, Meta(description="column of the documents table for --weight")
     ] = None
     weight: Annotated[
         list[str],
-        Meta(description="how often documents with this value appear, e.g. code=2.5"),
+        Meta(description="repeat documents with this value of the column, e.g. code=2.5"),
     ] = []
 
     @property
     def length(self) -> int:
-        """The sequence length, once it is known to be there."""
+        """The sequence length, which must be set."""
         if self.sequence_length is None:
             raise ValueError("no sequence length")
         return self.sequence_length
 
     @property
     def room(self) -> int:
-        """Most tokens of a segment, with those set at cuts: a sequence without what it reserves."""
+        """Most tokens of a segment, including those added at cuts."""
         return self.length - self.reserve
 
     @property
     def segment_limit(self) -> int:
-        """Most segments of a sequence; there cannot be more than tokens."""
+        """Most segments of a sequence, at most one per token."""
         return min(self.max_segments or self.length, self.length)
 
     @property
@@ -177,13 +177,13 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def slack_tokens(self) -> int:
-        """Tokens that are searched for a boundary before a cut."""
+        """Tokens to search for a boundary before a cut."""
         return self.slack or max(self.length // 8, 1)
 
     def misplaced(self, *, to_compare: bool = False) -> Iterator[str]:
-        """Options that only a strategy, policy or window takes which is not the chosen one.
+        """Yield the options that belong to a strategy, policy or window that is not chosen.
 
-        With options `to_compare` strategies with, those of any strategy are in their place.
+        With `to_compare`, options of any strategy are fine, because all strategies run.
         """
         choices = (
             ("long_documents", "window") if to_compare else ("packing", "long_documents", "window")
@@ -192,10 +192,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for option in msgspec.structs.fields(type(self)):
             choice, owner = _owner(option.type)
             if chosen.get(choice, owner) != owner and getattr(self, option.name) != option.default:
-                yield f"pack.{option.name}: is for {choice} {owner}, and this is {chosen[choice]}"
+                yield f"pack.{option.name}: needs {choice} {owner}; it is {chosen[choice]}"
 
     def contradictions(self) -> Iterator[str]:
-        """What is wrong with the options, given together, whatever the strategy."""
+        """Yield what is wrong with the combination of options, for any strategy."""
         yield from self._room_problems()
         if bool(self.weight) != (self.weight_by is not None):
             yield "pack: weight and weight_by must be given together"
@@ -212,18 +212,18 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return
         room = self.room - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
         if room < 1:
-            yield "pack.sequence_length: leaves no room beside the tokens set at cuts"
+            yield "pack.sequence_length: too short for a token between those added at cuts"
         if self.overlap and self.overlap >= room:
             yield f"pack.overlap: got {self.overlap}; must be less than {room}"
         if self.long_documents == "keep-both-ends":
             if self.segment_multiple > 1:
-                yield "pack.segment_multiple: keep-both-ends makes two segments of one text"
+                yield "pack.segment_multiple: cannot be combined with keep-both-ends"
             if self.max_segments == 1:
-                yield "pack.max_segments: keep-both-ends needs two"
+                yield "pack.max_segments: keep-both-ends needs at least two"
             if self.reserve:
-                yield "pack.reserve: keep-both-ends makes two segments of one text"
+                yield "pack.reserve: cannot be combined with keep-both-ends"
             if self.at_cuts != "nothing":
-                yield "pack.at_cuts: a document that keeps both ends has its own BOS and EOS"
+                yield "pack.at_cuts: keep-both-ends keeps a document's own BOS and EOS"
         if self.length % self.segment_multiple:
             yield (
                 f"pack.segment_multiple: got {self.segment_multiple}; must divide the sequence "

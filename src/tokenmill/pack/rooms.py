@@ -1,7 +1,7 @@
-"""Which rooms open sequences have: a two-level bitmap that finds the next larger one at once.
+"""A two-level bitmap of the rooms of open sequences, to find the next larger one quickly.
 
-Bit r of `words` is set where a sequence has room for exactly r tokens; bit w of `groups` is set
-where word w is not zero.
+Bit r of `words` is set if a sequence has room for exactly r tokens. Bit w of `groups` is set if
+word w is not zero.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Bitmap = npt.NDArray[np.uint64]
 
 @inlined
 def next_room(words: Bitmap, groups: Bitmap, size: int) -> int:
-    """The smallest room of at least `size` that an open sequence has, or -1."""
+    """Return the smallest room of an open sequence that is at least `size`, or -1."""
     word = size >> 6
     bits = words[word] >> np.uint64(size & 63)
     if bits != 0:

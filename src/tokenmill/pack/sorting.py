@@ -1,4 +1,4 @@
-"""The order in which decreasing strategies take their pieces."""
+"""Sort pieces for strategies that place the longest first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokenmill.records import Int32Array
 
 
 def longest_first(sizes: Int32Array, length: int) -> Int32Array:
-    """Indices of pieces by decreasing size, pieces of one size in their order: a counting sort."""
+    """Return the indices of pieces by decreasing size, by a stable counting sort."""
     return for_steps(_sorted, len(sizes) + length // 16)(sizes, length)
 
 

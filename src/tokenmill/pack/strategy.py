@@ -1,6 +1,7 @@
-"""What a packing strategy is: a module in `strategies/` with a `STRATEGY`.
+"""The interface of packing strategies.
 
-A new one is such a module, and its name in `options.Packing`.
+To add a strategy, add a module with a `STRATEGY` to `strategies/`, and its name to
+`options.Packing`.
 """
 
 from __future__ import annotations
@@ -25,58 +26,58 @@ from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Segments to pack, and the room that each takes in a sequence."""
+    """Segments to pack, and the room that each needs in a sequence."""
 
     segments: Segments
     sizes: Int32Array
-    """Room in tokens, shape (n,): the length with tokens set at cuts, rounded up."""
+    """Room in tokens, shape (n,): the length with tokens added at cuts, rounded up."""
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @staticmethod
     def whole(documents: npt.ArrayLike, lengths: npt.ArrayLike) -> Pieces:
-        """One piece for each document, with all its tokens."""
+        """Return one piece per document, with all its tokens."""
         sizes = np.asarray(lengths, np.int32)
-        numbers = np.asarray(documents)  # a stream may need 64 bits
+        numbers = np.asarray(documents)  # document numbers of a stream may need 64 bits
         return Pieces(Segments(numbers, np.zeros_like(sizes), sizes), sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How pieces become sequences, and what else about a plan depends on that.
+    """A packing strategy: how to turn pieces into sequences, and its properties.
 
-    The same pieces give the same sequences on any machine.
+    The same pieces must give the same sequences on any machine.
     """
 
     pack: Callable[[Pieces, PackOptions], Sequences]
     """Puts every piece into exactly one sequence of at most `options.length` tokens."""
     cuts_documents: bool = False
-    """Takes documents of any length, and cuts them where a sequence is full."""
+    """Whether it takes documents of any length, and cuts them where a sequence is full."""
     problems: Callable[[PackOptions], Iterator[str]] = lambda options: iter(())
-    """What it cannot do of what the options ask for."""
+    """Yields what it cannot do with the options."""
     sequence_lengths: Callable[[PackOptions], list[int]] = lambda options: [options.length]
-    """Ascending; the last one is `options.length`."""
+    """Returns the possible sequence lengths, ascending; the last one is `options.length`."""
     group_size: Callable[[PackOptions], int] = lambda options: 1
-    """Consecutive sequences that belong into one step."""
+    """Returns the number of consecutive sequences that belong to the same step."""
     lower_bound: Callable[[Int64Array, PackOptions], int] = lambda piece_sizes, options: 0
-    """Sequences that `piece_sizes[s]` pieces of each size s need at least, if it knows better."""
+    """Returns a lower bound on the sequences for `piece_sizes[s]` pieces of size s, or 0."""
     count_sequences: Callable[[Int64Array, PackOptions], int] | None = None
-    """Sequences that it makes of so many pieces of each size, if it can tell without packing."""
+    """Returns the number of sequences for pieces of each size, if it can without packing."""
     needs: str | None = None
-    """A package that is not always installed,"""
+    """An optional package that it needs."""
     extra: str = ""
-    """and the extra of tokenmill that brings it."""
+    """The extra of tokenmill that installs this package."""
 
 
 def load_strategy(name: str) -> Strategy:
-    """The strategy of a name, e.g. "best-fit"; its module is imported only now."""
+    """Return the strategy with this name, e.g. "best-fit", and import its module."""
     module = importlib.import_module(f"tokenmill.pack.strategies.{name.replace('-', '_')}")
     return cast("Strategy", module.STRATEGY)
 
 
 def contradictions(options: PackOptions) -> Iterator[str]:
-    """What is wrong with options that are given together, once there is a sequence length."""
+    """Yield what is wrong with the combination of options, which have a sequence length."""
     if options.sequence_length is None:
         return
     strategy = load_strategy(options.packing)
@@ -87,7 +88,7 @@ def contradictions(options: PackOptions) -> Iterator[str]:
 
 
 def objections(options: PackOptions) -> Iterator[str]:
-    """Why no plan can be made here: contradictions, or a package that is not installed."""
+    """Yield why no plan can be made: contradictions, or a package that is not installed."""
     if options.sequence_length is None:
         return
     yield from contradictions(options)
@@ -100,26 +101,26 @@ def objections(options: PackOptions) -> Iterator[str]:
 def _cutting_problems(options: PackOptions) -> Iterator[str]:
     name = options.packing
     if options.at_cuts != "nothing":
-        yield f"pack.at_cuts: {name} cuts documents anywhere and sets no tokens there"
+        yield f"pack.at_cuts: {name} cuts documents anywhere and adds no tokens there"
     if options.long_documents not in ("split", "keep-start", "keep-end", "drop"):
         yield f"pack.long_documents: {name} cuts documents where a sequence is full"
     if options.segment_multiple > 1:
-        yield f"pack.segment_multiple: {name} cannot pad single segments"
+        yield f"pack.segment_multiple: {name} cannot pad segments"
 
 
 def stored_options(options: PackOptions) -> dict[str, Any]:
-    """The options as a plan carries them, with which it is identified."""
+    """Return the options as stored in a plan. The plan's id depends on them."""
     values: dict[str, Any] = msgspec.to_builtins(options)
-    if not options.reserve:  # younger than the first plans, which keep their ids
+    if not options.reserve:  # a newer option: plans without it keep their ids
         del values["reserve"]
     return values
 
 
 def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
-    """The options that a stored plan carries.
+    """Return the options of a stored plan.
 
     Raises:
-        VerificationError: they are not those of a plan.
+        VerificationError: they are not valid options of a plan.
     """
     try:
         options = msgspec.convert(values, PackOptions)
@@ -135,10 +136,10 @@ def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
 
 
 def deal(pieces: Pieces, sequence_of: Int32Array, *, renumber: bool = True) -> Sequences:
-    """Gather pieces by the sequence each was assigned to, shape (n,), numbers from 0 without gaps.
+    """Gather pieces by their sequence. `sequence_of`, shape (n,), has numbers from 0 without gaps.
 
-    Inside a sequence pieces keep their order. Sequences are renumbered by their first piece, so
-    that a plan follows its corpus instead of the patterns in which a strategy fills sequences.
+    Pieces keep their order inside a sequence. Sequences are renumbered by their first piece, so
+    that the plan follows the corpus instead of the order in which a strategy fills sequences.
     """
     if renumber:
         sequence_of = for_steps(_numbered_by_first, len(pieces))(sequence_of)
@@ -167,7 +168,7 @@ def _numbered_by_first(sequence_of: Int32Array) -> Int32Array:
 def _gathered(
     sequence_of: Int32Array, documents: Int32Array, starts: Int32Array, lengths: Int32Array
 ) -> tuple[Int64Array, Int32Array, Int32Array, Int32Array]:
-    """Offsets of the sequences, and the segments of each together."""
+    """Return the offsets of sequences, and segments grouped by sequence."""
     num_sequences = 0
     for i in range(len(sequence_of)):
         num_sequences = max(num_sequences, sequence_of[i] + 1)

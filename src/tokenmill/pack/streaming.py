@@ -1,8 +1,8 @@
-"""Packing data that has no end: best-fit into a bounded number of open sequences.
+"""Pack an endless stream by best fit into a bounded number of open sequences.
 
-Every piece goes into the fullest open sequence that has room for it. Where none has, the fullest
-of all is given out as it is and a new one is opened, once the bound is reached. Pieces may come
-in portions of any size: the sequences are the same.
+Every piece goes into the fullest open sequence that has room for it. If none has room, a new
+sequence is opened; at the bound, the fullest one is completed first. The sequences do not depend on
+how the pieces are divided into portions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StreamPacker:
         self._most = open_sequences
         self._num_opened = 0
         empty = np.empty(0, np.int64)
-        # Open sequences, those of equal room in the order in which they are to be used last.
+        # Open sequences. Those with the same room are in reverse order of use.
         self._open: tuple[Int64Array, Int64Array, Int64Array] = (empty, empty, empty)
         self._segments = Segments(empty, empty, empty)  # type: ignore[arg-type]
         self._sequence_of = empty
@@ -74,7 +74,7 @@ class StreamPacker:
             why = f"it takes {int(pieces.sizes.max())} tokens of {self._length}"
             raise UserError("a piece is longer than a sequence", why=why, hint="cut it first")
         if len(pieces) and int(pieces.sizes.min()) < 1:
-            raise UserError("a piece has no token", why=f"its size is {int(pieces.sizes.min())}")
+            raise UserError("a piece has no tokens", why=f"its size is {int(pieces.sizes.min())}")
         assign = for_steps(_assign, len(pieces) + self._length // 16)
         sequence_of, closed, *opened = assign(
             pieces.sizes, self._open, self._num_opened, (self._length, self._limit, self._most)
@@ -126,7 +126,7 @@ class StreamPacker:
         own = self.state_dict()
         for name in ("version", "sequence_length", "max_segments", "open_sequences"):
             if getattr(found, name) != own[name]:
-                why = f"{name} is {getattr(found, name)!r} there and {own[name]!r} here"
+                why = f"{name} is {getattr(found, name)!r} in the state and {own[name]!r} here"
                 raise UserError("the state belongs to another packer", why=why)
         first, second, third = (np.array(values, np.int64) for values in found.open)
         *segments, sequence_of = (np.array(values, np.int64) for values in found.segments)
@@ -139,14 +139,14 @@ class StreamPacker:
             and max(first.tolist(), default=-1) < found.num_opened
         )
         if not sound:
-            raise UserError("not the state of a packer", why="its lists contradict each other")
+            raise UserError("not the state of a packer", why="its lists are inconsistent")
         self._num_opened = found.num_opened
         self._open = (first, second, third)
         self._segments = Segments(*segments)  # type: ignore[arg-type]
         self._sequence_of = sequence_of
 
     def _give_out(self, closed: Int64Array) -> Sequences:
-        """The segments of closed sequences, which leave the packer."""
+        """Remove closed sequences from the packer and return them."""
         by_number = np.argsort(closed)
         found = np.searchsorted(closed, self._sequence_of, sorter=by_number)
         place = np.append(by_number, len(closed))[found]
@@ -169,7 +169,7 @@ def _assign(
     num_opened: int,
     limits: tuple[int, int, int],
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
-    """The sequence of each piece; closed sequences; then the open ones, rooms and segments."""
+    """Return each piece's sequence, closed sequences, and the rooms and segments of open ones."""
     open_sequences, open_rooms, open_segments = opened
     length, max_segments, most_open = limits
     sequence = np.empty(most_open, np.int64)
@@ -183,7 +183,7 @@ def _assign(
     closed = np.empty(len(sizes) + num_open, np.int64)
     num_closed = 0
     for piece in range(len(sizes)):
-        if sizes[piece] == length or max_segments == 1:  # full at once: needs no slot
+        if sizes[piece] == length or max_segments == 1:  # full at once, so it needs no slot
             sequence_of[piece] = closed[num_closed] = num_opened
             num_opened += 1
             num_closed += 1
@@ -191,7 +191,7 @@ def _assign(
         room = next_room(words, groups, sizes[piece])
         is_new = room < 0
         if is_new and num_open == most_open:
-            room = next_room(words, groups, 0)  # the fullest makes place
+            room = next_room(words, groups, 0)  # close the fullest one
         if room >= 0:
             slot = top[room]
             top[room] = below[slot]
@@ -226,7 +226,7 @@ def _assign(
 def _stacked(
     rooms: Int64Array, length: int, most_open: int
 ) -> tuple[Int64Array, Int64Array, Bitmap, Bitmap]:
-    """Slots in stacks of equal room, the last on top: what lies below each, the tops, bitmaps."""
+    """Stack slots by room, the last on top. Return the slot below each, the tops, and bitmaps."""
     below = np.empty(most_open, np.int64)
     top = np.full(length + 1, -1, np.int64)
     words: Bitmap = np.zeros((length >> 6) + 1, np.uint64)
@@ -240,7 +240,7 @@ def _stacked(
 
 @inlined
 def _unstacked(below: Int64Array, top: Int64Array, num_open: int) -> tuple[Int64Array, Int64Array]:
-    """Slots and their rooms in an order from which `_stacked` makes the same stacks."""
+    """Return slots and their rooms in an order from which `_stacked` builds the same stacks."""
     slots = np.empty(num_open, np.int64)
     rooms = np.empty(num_open, np.int64)
     k = num_open

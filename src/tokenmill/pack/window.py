@@ -1,4 +1,4 @@
-"""One window of documents into sequences: cut what is too long, part the kinds, pack."""
+"""Pack a window of documents: cut long documents, separate kinds, and pack each kind."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from tokenmill.row_format import RowFormat
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Documents that are packed together."""
+    """A group of documents that are packed together."""
 
     lengths: Int32Array
-    """Shape (num_documents,): tokens of every document of the window's shards."""
+    """Length in tokens of every document of the window's shards, shape (num_documents,)."""
     chosen: Int32Array
-    """Shape (n,): the documents to pack, in order; one may be left out, or appear repeatedly."""
+    """Documents to pack, in order, shape (n,). A document can be missing or repeated."""
     kinds: Int32Array | None = None
-    """Shape (num_documents,): documents of different kinds never share a sequence."""
+    """Kind of each document, shape (num_documents,). Different kinds never share a sequence."""
     sources: Int32Array | None = None
-    """Shape (num_documents,): the source of each document, for the figures."""
+    """Source of each document, shape (num_documents,), for the figures."""
     boundaries: Boundaries | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWindow:
-    """Sequences of a window, with what is needed to judge them."""
+    """The sequences of a window, with the data for its figures."""
 
     window: Window
     sequences: Sequences
     books: CutBooks
     piece_sizes: Int64Array
-    """Shape (length + 1,): pieces of each size; none where the strategy cuts by itself."""
+    """Number of pieces of each size, shape (length + 1,); zeros if the strategy cuts documents."""
 
 
 def pack_window(window: Window, options: PackOptions) -> PackedWindow:
@@ -69,13 +69,13 @@ def pack_window(window: Window, options: PackOptions) -> PackedWindow:
 
 
 def sums(values: npt.NDArray[np.integer], offsets: Int64Array) -> Int64Array:
-    """Shape (n,): the sum of `values[offsets[i]:offsets[i + 1]]`."""
+    """Return the sums of `values[offsets[i]:offsets[i + 1]]`, shape (n,)."""
     totals = offsets_from_lengths(values)
     return totals[offsets[1:]] - totals[offsets[:-1]]
 
 
 def row_format(options: PackOptions, most_segments: int) -> RowFormat:
-    """What the rows of a plan are like; `most_segments` is the number of any sequence."""
+    """Return the row format of a plan; `most_segments` is the most of any sequence."""
     strategy = load_strategy(options.packing)
     bos, eos = set_at_cuts(options)
     return RowFormat(

@@ -1,1 +1,1 @@
-"""Few sequences for many pieces: patterns of sizes, and the linear program over them."""
+"""The solver of `optimal`: patterns of sizes, and a linear program over them."""

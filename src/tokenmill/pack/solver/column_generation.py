@@ -1,16 +1,16 @@
 """The linear relaxation of packing, by column generation (Gilmore & Gomory, "A Linear Programming
 Approach to the Cutting-Stock Problem", 1961).
 
-A column is a pattern: a set of sizes that fits into a sequence. The relaxation uses patterns a
-fractional number of times so that there is a slot for every piece. Its dual values are prices of
-sizes; a knapsack finds the patterns that are worth more than one sequence at these prices, they
-become columns, and so on until there are none.
+A column is a pattern: a set of sizes that fits in a sequence. The relaxation uses each pattern a
+fractional number of times, so that there is a slot for every piece. Its dual values are prices of
+sizes. A knapsack finds patterns that are worth more than one sequence at these prices, and adds
+them as columns, until there are none.
 
-Two things make this fast. A slot may hold a shorter piece: columns that exchange a slot for the
-next smaller one bring the prices into order (Valerio de Carvalho, "Using extra dual cuts to
-accelerate column generation", 2005). And patterns are sought at prices part of the way to the best
-ones found so far, which keeps prices from swinging (Wentges, "Weighted Dantzig-Wolfe decomposition
-for linear mixed-integer programming", 1997).
+Two techniques make this fast. A slot can hold a shorter piece: columns that exchange a slot for the
+next smaller one keep the prices monotonic (Valerio de Carvalho, "Using extra dual cuts to
+accelerate column generation", 2005). And patterns are searched at prices between the current and
+the best ones so far, which keeps prices from oscillating (Wentges, "Weighted Dantzig-Wolfe
+decomposition for linear mixed-integer programming", 1997).
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from tokenmill.records import Int32Array, Int64Array
 FloatArray = npt.NDArray[np.float64]
 
 PRICE_OF_SEQUENCE = 1 << 40
-"""Prices are integers in this unit, so that what a pattern is worth is exact."""
+"""Prices are integers in this unit, so that the value of a pattern is exact."""
 TOLERANCE = 1e-6
 WORK = 1 << 31
-"""Steps that each part of the search may take, about a nanosecond each."""
+"""Limit on the steps of each part of the search, about a nanosecond each."""
 STEP_COST = 16
-"""Steps of work for each row that an iteration of the simplex method goes over."""
+"""Steps of work per row in an iteration of the simplex method."""
 MOST_PIECES, MOST_COLUMNS, MOST_NODES = 2000, 1500, 200
-"""The largest integer program that is tried: pieces left, columns, nodes of its search."""
+"""Limits of the integer program: remaining pieces, columns, and nodes of its search."""
 MOST_ROUNDS = 300
 MOST_STATES = 1 << 26
-"""States of a knapsack, about 12 bytes each."""
+"""Limit on the states of a knapsack, about 12 bytes each."""
 SMOOTHING = 0.3
 """The weight of the best prices so far against those of the last solution."""
 
 
 def simple_bound(counts: Int64Array, length: int, max_segments: int) -> int:
-    """Sequences that `counts[s]` pieces of each size s need for their tokens and their number."""
+    """Return a lower bound for `counts[s]` pieces of size s, from their tokens and number."""
     tokens, num_pieces = int(counts @ np.arange(length + 1)), int(counts.sum())
     return max(-(-tokens // length), -(-num_pieces // max_segments))
 
 
 def lp_bound(counts: Int64Array, length: int, max_segments: int) -> int:
-    """Sequences that the pieces need at least, by the relaxation as far as its work goes."""
+    """Return a lower bound from the relaxation, solved as far as the work limit allows."""
     bound = simple_bound(counts, length, max_segments)
     if not bound or np.count_nonzero(counts) * length > WORK:
         return bound
@@ -59,37 +59,37 @@ def lp_bound(counts: Int64Array, length: int, max_segments: int) -> int:
 
 
 class Relaxation:
-    """The linear program of all pieces, and of what is left of them later on."""
+    """The linear program for all pieces, and later for the remaining ones."""
 
     def __init__(self, counts: Int64Array, length: int, max_segments: int) -> None:
         self.sizes = np.flatnonzero(counts).astype(np.int32)
         self.length, self.max_segments = length, max_segments
-        # A limit that no set of the smallest pieces can reach needs no attention.
+        # Ignore a limit that not even the smallest pieces can reach.
         limited = max_segments < length // int(self.sizes[0])
         self.depth = max_segments if limited else 0
         self.work = WORK
-        """Steps that may still be taken, each about a nanosecond."""
+        """Remaining steps, about a nanosecond each."""
         self.times: FloatArray = np.empty(0)
-        """Shape (num_patterns,): how often the last solution uses each pattern."""
+        """How often the last solution uses each pattern, shape (num_patterns,)."""
         self.value = 0.0
-        """Sequences of the last solution."""
+        """Number of sequences in the last solution."""
         self._offsets = [np.zeros(1, np.int64)]
         self._slots: list[Int32Array] = []
         self._program = _empty_program(len(self.sizes))
 
     def patterns(self, times: Int64Array) -> Patterns:
-        """The columns, used so often; `times` has the shape of `self.times`."""
+        """Return the columns as patterns used `times` times, in the shape of `self.times`."""
         offsets = np.concatenate(self._offsets)[: len(times) + 1]
         return Patterns(offsets, np.concatenate(self._slots)[: offsets[-1]], times)
 
     @property
     def affordable(self) -> bool:
-        """Whether one more round is within the work that may be done."""
+        """Return whether another round fits in the work limit."""
         states = max(self.depth, 1) * self.length
         return states < MOST_STATES and self.work > states * len(self.sizes)
 
     def add(self, patterns: Patterns) -> None:
-        """Make columns of patterns."""
+        """Add patterns as columns."""
         rows = np.searchsorted(self.sizes, patterns.sizes).astype(np.int32)
         column = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))
         differs = (np.diff(rows, prepend=-1) != 0) | (np.diff(column, prepend=-1) != 0)
@@ -101,11 +101,11 @@ class Relaxation:
         self._slots.append(patterns.sizes)
 
     def generate(self, counts: Int64Array, enough: int = 0) -> int:
-        """Solve for these pieces, with new columns until no better solution exists.
+        """Solve for these pieces, and add columns until no better solution exists.
 
-        Returns a lower bound of the sequences, whatever the rounding of the solver: sums of
-        integer prices, none of which makes a pattern worth more than the best found. Stops early
-        at a solution of at most `enough` sequences, and when the work is done.
+        Return a lower bound on the sequences. It is exact despite the solver's rounding, because it
+        is a sum of integer prices, at which no pattern is worth more than the best one found. Stop
+        early at a solution of at most `enough` sequences, and at the work limit.
         """
         demand = counts[self.sizes]
         for row, pieces in enumerate(demand.tolist()):
@@ -134,11 +134,11 @@ class Relaxation:
         return bound
 
     def _solve(self) -> FloatArray | None:
-        """Set `value` and `times`; returns the prices, or None once the work is done."""
+        """Set `value` and `times`, and return the prices, or None at the work limit."""
         if not self.affordable:
             return None
         rows = len(self.sizes)
-        # A step of the simplex method costs a few passes over the rows.
+        # A step of the simplex method takes a few passes over the rows.
         self._program.setOptionValue("simplex_iteration_limit", self.work // (STEP_COST * rows))
         self._program.run()
         self.work -= self._program.getInfo().simplex_iteration_count * STEP_COST * rows
@@ -152,16 +152,17 @@ class Relaxation:
         return prices
 
     def _price(self, prices: Int64Array) -> tuple[int, Patterns]:
-        """The most that a pattern is worth, and for each size the best pattern that has it."""
+        """Return the highest value of a pattern, and the best pattern that contains each size."""
         self.work -= max(self.depth, 1) * len(self.sizes) * self.length
         worth, offsets, slots = best_patterns(prices, self.sizes, self.length, self.depth)
         return int(worth), Patterns(offsets, slots, np.zeros(len(offsets) - 1, np.int64))
 
     def whole_times(self, counts: Int64Array, fewer_than: int) -> Int64Array | None:
-        """Whole times of the columns that leave no piece, with less than so many sequences.
+        """Return whole times of the columns that place all pieces in `fewer_than` sequences.
 
-        An integer program of the columns that can be part of such a solution: one whose reduced
-        cost alone uses up the difference cannot. None if it is too large, or finds nothing.
+        Solve an integer program of the columns that can be part of such a solution. A column cannot
+        if its reduced cost alone exceeds the difference. Return None if the program is too large or
+        finds nothing.
         """
         if counts.sum() > MOST_PIECES:
             return None
@@ -178,7 +179,7 @@ class Relaxation:
         return times if 0 < times.sum() < fewer_than else None
 
     def _integer_program(self, most: FloatArray) -> Int64Array:
-        """Whole times of all columns, at most `most`; the program is linear again afterwards."""
+        """Return whole times of all columns, at most `most`. The program is linear afterwards."""
         program, total = self._program, len(most)
         columns, none = np.arange(total, dtype=np.int32), np.zeros(total)
         program.changeColsBounds(total, columns, none, most)
@@ -194,7 +195,7 @@ class Relaxation:
 
 
 def _empty_program(num_rows: int) -> highspy.Highs:
-    """A row for each size, increasing: at least as many slots as pieces; columns for exchanges."""
+    """Return a program with a row per size, for enough slots, and the columns for exchanges."""
     program = highspy.Highs()  # type: ignore[no-untyped-call]
     program.setOptionValue("output_flag", False)
     program.setOptionValue("threads", 1)
@@ -224,7 +225,7 @@ def _add_columns(
 
 
 def _worth_more(found: Patterns, sizes: Int32Array, prices: FloatArray) -> Patterns:
-    """Those patterns that are worth more than a sequence, each once; `prices` is for `sizes`."""
+    """Return the patterns that are worth more than a sequence, without duplicates."""
     worth = np.add.reduceat(prices[np.searchsorted(sizes, found.sizes)], found.offsets[:-1])
     chosen = {
         found.sizes[found.offsets[i] : found.offsets[i + 1]].tobytes()

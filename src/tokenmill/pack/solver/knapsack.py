@@ -1,4 +1,4 @@
-"""The knapsack of column generation: patterns that are worth the most, when sizes have prices."""
+"""The knapsack of column generation: find the patterns of the highest value at given prices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tokenmill.records import Int32Array, Int64Array
 def best_patterns(
     prices: Int64Array, sizes: Int32Array, length: int, depth: int
 ) -> tuple[np.int64, Int64Array, Int32Array]:
-    """The most worth of all patterns; for each size the best pattern with it, sizes decreasing.
+    """Return the highest value of a pattern, and the best pattern that contains each size.
 
-    `prices` and the increasing `sizes` have shape (m,). Patterns come as their offsets and sizes.
-    If `depth` limits the pieces of a pattern (0: it does not), a layer of the knapsack is for one
-    more piece.
+    `prices` and the increasing `sizes` have shape (m,). Patterns are returned as offsets and
+    decreasing sizes. `depth` limits the pieces of a pattern, with a layer of the knapsack for each;
+    0 is no limit.
     """
     worth, last = _knapsack(prices, sizes, length, depth)
     most = np.int64(0)
@@ -43,7 +43,7 @@ def best_patterns(
 def _knapsack(
     prices: Int64Array, sizes: Int32Array, length: int, depth: int
 ) -> tuple[Int64Array, Int32Array]:
-    """Per layer and room the most that fits in is worth, and a size of it (0: as one below)."""
+    """Return the highest value for each layer and room, and a size in it (0: as one layer less)."""
     layers = depth - 1 if depth > 0 else 1
     worth = np.zeros((layers + 1, length + 1), np.int64)
     last = np.zeros((layers + 1, length + 1), np.int32)
@@ -53,7 +53,7 @@ def _knapsack(
         best[:] = worth[layer - 1]
         cheaper = np.int64(0)
         for i in range(len(sizes)):
-            # A size is worth a look only if no smaller one has its price.
+            # Skip a size if a smaller one has the same price or a higher one.
             if prices[i] <= cheaper:
                 continue
             cheaper = prices[i]

@@ -1,7 +1,7 @@
-"""Patterns: which sizes share a sequence, and how often, without naming the pieces.
+"""Patterns: the sizes that share a sequence, and how often each pattern is used.
 
-Pieces of equal size are interchangeable, so a packing of millions of them is described by a few
-hundred patterns. What is computed here costs what the sizes cost, not what the pieces do.
+Pieces of equal size are interchangeable, so a few hundred patterns describe the packing of millions
+of pieces. The cost of these functions depends on the number of sizes, not of pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Patterns:
     offsets: Int64Array
     """Shape (num_patterns + 1,)."""
     sizes: Int32Array
-    """Shape (pieces of all patterns, each counted once,), tokens."""
+    """Sizes in tokens of all patterns, one pattern after another."""
     times: Int64Array
     """Shape (num_patterns,)."""
 
@@ -32,12 +32,12 @@ class Patterns:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences that the patterns fill."""
+        """Number of sequences that the patterns fill."""
         return int(self.times.sum())
 
 
 def joined(parts: list[Patterns]) -> Patterns:
-    """Patterns of several lists, one after another."""
+    """Concatenate patterns."""
     lengths = [np.diff(part.offsets) for part in parts]
     return Patterns(
         offsets_from_lengths(np.concatenate(lengths)),
@@ -47,16 +47,16 @@ def joined(parts: list[Patterns]) -> Patterns:
 
 
 def best_fit_decreasing(counts: Int64Array, length: int, max_segments: int) -> Patterns:
-    """The patterns of best-fit decreasing; `counts[s]` pieces have size s, from 0 to `length`."""
+    """Return the patterns of best-fit decreasing for `counts[s]` pieces of size s."""
     rows = best_fit(counts, length, max_segments).rows
     firsts, stops = rows[:, 1], rows[:, 1] + rows[:, 2]
-    # Between two edges all sequences hold the same; a placement covers one such run or several.
+    # All sequences between two edges have the same contents. A placement covers one or more runs.
     edges = np.unique(np.concatenate([firsts, stops]))
     low, high = np.searchsorted(edges, firsts), np.searchsorted(edges, stops)
     row = np.repeat(np.arange(len(rows)), high - low)
     within = np.arange(len(row)) - offsets_from_lengths(high - low)[row]
     run = low[row] + within
-    order = np.argsort(run, kind="stable")  # sizes of a run stay decreasing
+    order = np.argsort(run, kind="stable")  # keeps the sizes of a run decreasing
     repeats = rows[row[order], 3]
     ends = np.searchsorted(run[order], np.arange(len(edges)))
     return Patterns(
@@ -67,12 +67,12 @@ def best_fit_decreasing(counts: Int64Array, length: int, max_segments: int) -> P
 
 
 def fullest_first(counts: Int64Array, length: int, max_segments: int, work: int) -> Patterns:
-    """Fill one sequence after another: the longest piece left, then what fills the room best.
+    """Fill one sequence after another: take the longest piece left, then fill the room best.
 
-    Of the sets of pieces that fill it best, one of long pieces is taken, so that short ones are
-    left for later: the minimum bin slack heuristic of Fleszar & Hindi, "New heuristics for
-    one-dimensional bin-packing" (2002). `work` bounds the steps, each about a nanosecond; what is
-    left then is packed by best-fit decreasing.
+    Of the sets of pieces that fill it best, take one with long pieces, so that short ones are left
+    for later. This is the minimum bin slack heuristic of Fleszar & Hindi, "New heuristics for
+    one-dimensional bin-packing" (2002). `work` limits the steps, about a nanosecond each. The rest
+    is packed by best-fit decreasing.
     """
     offsets, sizes, times, left = _fullest(counts.copy(), length, max_segments, work)
     rest = best_fit_decreasing(left, length, max_segments)
@@ -102,7 +102,7 @@ def _fullest(
             used -= last[used]
         sizes.append(np.int32(longest))
         sizes[start:] = sizes[start:][::-1]
-        # The same choice would follow as long as there are pieces for it.
+        # Repeat the same choice as long as there are pieces for it.
         repeats, equal = left[longest], 0
         for i in range(start, len(sizes)):
             equal = equal + 1 if i > start and sizes[i] == sizes[i - 1] else 1
@@ -123,10 +123,11 @@ def _reach(
     last: Int32Array,
     segments: Int64Array,
 ) -> tuple[int, int]:
-    """The most of a room that pieces fill, and the steps taken: subset sums, long pieces first.
+    """Return the most of a room that pieces can fill, and the steps taken.
 
-    Sets `last`, shape (length + 1,): the shortest piece in the first set found for each sum, and
-    `segments`: the pieces of that set, with the longest piece of the sequence.
+    Computes subset sums, long pieces first. For the first set found for each sum, sets `last` to
+    its shortest piece, shape (length + 1,), and `segments` to its number of pieces, including the
+    longest piece of the sequence.
     """
     segments[: room + 1] = max_segments + 1
     segments[0] = 1

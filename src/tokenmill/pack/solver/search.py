@@ -1,10 +1,10 @@
-"""The search for the fewest sequences, over patterns of sizes.
+"""Search for the fewest sequences, over patterns of sizes.
 
 Pieces of one size are interchangeable, so the search costs the same for thousands of pieces as for
-millions. It goes on as long as the packing found is above a lower bound: best-fit decreasing;
-sequences filled one by one; the linear relaxation of Gilmore & Gomory (1961), rounded down again
-and again, the rest packed by the former two; an integer program of its columns. The search ends
-after a fixed amount of work, never by the clock.
+millions. It tries these methods in turn until the packing reaches a lower bound: best-fit
+decreasing; filling sequences one by one; the linear relaxation of Gilmore & Gomory (1961), rounded
+down repeatedly, with the rest packed by the first two; an integer program of its columns. The
+search is limited by steps and not by time, so its result does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenmill.records import Int32Array, Int64Array, Sequences
 
 
 def fewer_sequences(pieces: Pieces, length: int, max_segments: int) -> Sequences | None:
-    """Pieces packed by the best patterns found, or None if best-fit decreasing is as good."""
+    """Pack pieces by the best patterns found; None if best-fit decreasing is as good."""
     counts = count_sizes(pieces.sizes, length)
     patterns = fewest_sequences(counts, length, max_segments)
     if patterns is None:
@@ -36,7 +36,7 @@ def fewer_sequences(pieces: Pieces, length: int, max_segments: int) -> Sequences
 
 
 def fewest_sequences(counts: Int64Array, length: int, max_segments: int) -> Patterns | None:
-    """Patterns for `counts[s]` pieces of each size s, or None if best-fit decreasing is as good."""
+    """Return patterns for `counts[s]` pieces of size s; None if best-fit decreasing is as good."""
     if np.count_nonzero(counts) * length > WORK:
         return None
     greedy = best_fit_decreasing(counts, length, max_segments)
@@ -55,9 +55,10 @@ def fewest_sequences(counts: Int64Array, length: int, max_segments: int) -> Patt
 
 
 def _rounded(relaxation: Relaxation, counts: Int64Array, best: Patterns, bound: int) -> Patterns:
-    """The relaxation rounded step by step: fix patterns, solve for what is left; `best` or better.
+    """Round the relaxation step by step: fix patterns, then solve for the remaining pieces.
 
-    What the first step leaves is also solved as an integer program, if it is small.
+    Return patterns that are as good as `best` or better. If few pieces remain after the first step,
+    also solve them as an integer program.
     """
     fixed, left = _no_patterns(), counts
     while True:
@@ -81,7 +82,7 @@ def _rounded(relaxation: Relaxation, counts: Int64Array, best: Patterns, bound: 
 
 
 def _whole_times(times: FloatArray) -> Int64Array:
-    """Times rounded down; if none is left, those that are closest to one, half of them all."""
+    """Round times down. If all become 0, set those closest to one to 1, for half of the sum."""
     whole = np.floor(times + TOLERANCE).astype(np.int64)
     if not whole.any():
         count = max(1, int(times.sum() / 2))
@@ -105,10 +106,10 @@ def _no_patterns() -> Patterns:
 
 
 def fill(slots: Patterns, counts: Int64Array, *, complete: bool) -> tuple[Patterns, Int64Array]:
-    """Put pieces into the slots of patterns; returns what is filled, and the counts left over.
+    """Put pieces into the slots of patterns. Return the filled patterns, and the remaining counts.
 
-    A slot takes a piece of its size, or, once none is left, the longest shorter one. A pattern is
-    used as often as every slot finds a piece (`complete`), or any does.
+    A slot takes a piece of its size, or, if none is left, the longest shorter one. A pattern is
+    used as long as every slot (`complete`), or any slot, gets a piece.
     """
     left = counts.copy()
     fields = _fill(slots.offsets, slots.sizes, slots.times.copy(), left, complete)
@@ -120,7 +121,7 @@ def _fill(
     offsets: Int64Array, slots: Int32Array, times: Int64Array, left: Int64Array, complete: bool
 ) -> tuple[Int64Array, Int32Array, Int64Array]:
     filled_offsets, filled_sizes, filled_times = [0], [np.int32(0) for _ in range(0)], [0][:0]
-    # Exact slots first: a piece that stands in for a longer one must not be missed elsewhere.
+    # Exact slots first, because a piece in a longer slot must not be missing in its own.
     for exact in (True, False):
         for i in range(len(times)):
             pattern = slots[offsets[i] : offsets[i + 1]]
@@ -144,7 +145,7 @@ def _fill(
 
 @compiled
 def _chosen(pattern: Int32Array, left: Int64Array, exact: bool) -> Int32Array:
-    """Sizes of the pieces that the slots of a pattern take once, decreasing; 0: none is left."""
+    """Return the sizes of the pieces for the slots of a pattern, decreasing; 0 if none is left."""
     chosen = np.zeros(len(pattern), np.int32)
     equal = 0
     for j in range(len(pattern)):
@@ -173,7 +174,7 @@ def _assign(
     pattern_sizes: Int32Array,
     times: Int64Array,
 ) -> Int32Array:
-    """The sequence of each piece, shape (n,); pieces of one size are dealt in their order."""
+    """Return the sequence of each piece, shape (n,). Pieces of one size are used in order."""
     order = np.empty(len(sizes), np.int32)
     place = np.cumsum(counts) - counts
     for piece in range(len(sizes)):

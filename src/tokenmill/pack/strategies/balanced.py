@@ -1,15 +1,15 @@
-"""Balanced: sequences of similar attention cost for the ranks that wait for each other.
+"""Balanced: groups of sequences with similar attention costs, for ranks that wait for each other.
 
-The cost of a sequence is the sum of its squared piece sizes, as attention within segments takes.
-Sequences come in groups of `ranks`, one group for each step. As few groups as possible come first,
-groups without gaps second (a sequence holds at least one piece, so that takes enough pieces), equal
-costs within each group third. For 2 ranks, sequences of 8 and pieces of 4, 2, 2, 2, 2 tokens give
-[4] [2 2 2 2], costs of 16 and 16, where best-fit gives [4 2 2] [2 2], costs of 24 and 8.
+The cost of a sequence is the sum of its squared piece sizes, like that of attention within
+segments. Each step gets a group of `ranks` sequences. The goals, in this order, are few groups,
+complete groups (which needs enough pieces, at least one per sequence), and equal costs in a group.
+For 2 ranks, sequences of 8 and pieces of 4, 2, 2, 2, 2 tokens give [4] [2 2 2 2] with costs of 16
+and 16. Best-fit gives [4 2 2] [2 2] with costs of 24 and 8.
 
-Longest pieces come first, each into the sequence of least cost that has room for it (the rule of
-R. L. Graham, Bounds on multiprocessing timing anomalies, 1969). That leaves even rooms where
-best-fit leaves a few large ones; where they do not suffice, shorter pieces or at last all go by
-best fit instead. Neighbours by cost then form a group. O(n log n), 100 to 200 ns a piece.
+The longest pieces go first, each into the sequence of lowest cost that has room for it (the rule of
+R. L. Graham, Bounds on multiprocessing timing anomalies, 1969). This leaves similar room in all
+sequences. If the rest does not fit, shorter pieces, or at last all pieces, go by best fit instead.
+Then sequences with similar costs form a group. O(n log n), 100 to 200 ns per piece.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.records import Int32Array, Int64Array, Sequences
 
 EVEN_TENTHS = (10, 7)
-"""Share of all tokens, those of the longest pieces, that go by cost: tried in this order."""
+"""Shares of all tokens, in tenths, that go by cost, longest pieces first. Tried in this order."""
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
@@ -46,14 +46,14 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 def _problems(options: PackOptions) -> Iterator[str]:
     if options.separate_by is not None:
-        yield "pack.separate_by: balanced cannot keep values apart"
+        yield "pack.separate_by: cannot be combined with balanced"
 
 
 STRATEGY = Strategy(pack, problems=_problems, group_size=lambda options: options.ranks)
 
 
 def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
-    """The sequence of each piece, shape (n,), in as few groups as were found."""
+    """Return the sequence of each piece, shape (n,), with the fewest groups found."""
     order = longest_first(sizes, options.length)
     best_fit = new_filling(len(sizes), len(sizes), options.length, options.segment_limit)
     place = for_steps(place_by_best_fit, len(sizes))
@@ -61,8 +61,8 @@ def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
     fewest = -(-_least_sequences(sizes, options) // options.ranks)
     groups = -(-num_best_fit // options.ranks)
     found = None
-    # By cost takes fewer sequences than best fit where few segments are allowed, else seldom:
-    # a trial costs as much as all of best fit twice.
+    # With a low limit on segments, placing by cost may need fewer sequences than best fit.
+    # Otherwise it seldom does, and a trial takes twice as long as best fit.
     limited = best_fit.segments_left[:num_best_fit].min() == 0
     for _ in range(4 if limited else 1):
         if fewest >= groups:
@@ -85,7 +85,7 @@ def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
 
 
 def _least_sequences(sizes: Int32Array, options: PackOptions) -> int:
-    """A lower bound on sequences: by tokens, by segments, and by pieces that exclude each other."""
+    """Return a lower bound on sequences, from tokens, segments, and pieces over half a sequence."""
     by_tokens = -(-int(sizes.sum(dtype=np.int64)) // options.length)
     by_segments = -(-len(sizes) // options.segment_limit)
     return max(by_tokens, by_segments, int(np.count_nonzero(sizes > options.length // 2)))
@@ -94,7 +94,7 @@ def _least_sequences(sizes: Int32Array, options: PackOptions) -> int:
 def _try(
     sizes: Int32Array, order: Int32Array, tenths: int, groups: int, options: PackOptions
 ) -> Filling | None:
-    """Fill a number of groups, each sequence with at least a piece; None if pieces remain."""
+    """Fill `groups` groups, with at least one piece per sequence. Return None if pieces remain."""
     num_sequences = min(groups * options.ranks, len(sizes))
     longest = for_steps(longest_pieces, len(sizes) // 4)(sizes, order, tenths)
     num_even = max(num_sequences, longest)
@@ -107,10 +107,11 @@ def _try(
 
 
 def _in_groups(sizes: Int32Array, sequence_of: Int32Array, ranks: int) -> Int32Array:
-    """Number sequences so that neighbours by cost form groups, in the order of first pieces.
+    """Number sequences so that those with similar costs form groups.
 
-    Groups follow their first piece in the corpus, and so do sequences in a group: no rank is always
-    given the most, and training does not start with the longest. A group with gaps comes last.
+    Groups are sorted by their first piece in the corpus, and so are sequences in a group. So no
+    rank always has the highest cost, and training does not start with the longest documents. An
+    incomplete group comes last.
     """
     costs_of = for_steps(_costs_and_first_pieces, len(sizes))
     costs, first_pieces = costs_of(sizes, sequence_of)
@@ -130,7 +131,7 @@ def _in_groups(sizes: Int32Array, sequence_of: Int32Array, ranks: int) -> Int32A
 def _costs_and_first_pieces(
     sizes: Int32Array, sequence_of: Int32Array
 ) -> tuple[Int64Array, Int64Array]:
-    """The sum of squared sizes, and the lowest piece, of sequences that are numbered from 0."""
+    """Return the sum of squared sizes and the first piece of each sequence."""
     costs = np.zeros(sequence_of.max() + 1, np.int64)
     first_pieces = np.full(len(costs), -1, np.int64)
     for i in range(len(sizes)):
@@ -144,9 +145,10 @@ def _costs_and_first_pieces(
 def _split_costliest(
     sizes: Int32Array, order: Int32Array, sequence_of: Int32Array, present: int, wanted: int
 ) -> None:
-    """Turn `present` sequences into `wanted` ones, at most one for each piece, in place.
+    """Split sequences in place, from `present` to `wanted`, at most one per piece.
 
-    The costliest ones are split in two, each piece, longest first, into the half of less cost.
+    The most expensive ones are split in two: each piece, longest first, goes to the half of lower
+    cost.
     """
     while present < wanted:
         costs = _costs_and_first_pieces(sizes, sequence_of)[0]

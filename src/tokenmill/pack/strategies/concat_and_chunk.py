@@ -1,7 +1,7 @@
 """Concatenate and chunk: documents end to end, cut wherever a sequence is full. Keeps the order.
 
-Sequences of 8 and documents of 6, 7, 2 tokens give [6, 2 of 7] [5 of 7, 2]: no padding but in
-the last sequence, and about one cut a sequence.
+Sequences of 8 and documents of 6, 7, 2 tokens give [6, 2 of 7] [5 of 7, 2]: padding only in the
+last sequence, and about one cut per sequence.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Sequences of 8 and pieces of 6, 7, 5, 2, 3 tokens give [7] [6 2] [5 3].
 
-A tournament tree over the sequences holds the most room in every subtree: O(n log n).
+A tournament tree over the sequences stores the most room in every subtree: O(n log n).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenmill.records import Int32Array, Sequences
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     """Pack pieces by first-fit decreasing."""
     order = longest_first(pieces.sizes, options.length)
-    assign = for_steps(_assign, 4 * len(pieces))  # each goes down the tree and up again
+    assign = for_steps(_assign, 4 * len(pieces))  # each piece goes down the tree and up again
     return deal(pieces, assign(pieces.sizes, order, options.length, options.segment_limit))
 
 

@@ -1,9 +1,9 @@
 """Power-of-two length buckets: every sequence is one segment, and sequences vary in length.
 
-A document is parted into the longest buckets first, as in "Dataset Decomposition"
-(https://arxiv.org/abs/2405.13226). Sequences of up to 8, buckets from 2: 21 tokens give
-[8] [8] [4] [1], the last padded to 2. No token attends to another document, none is lost, and a
-step of constant tokens takes more of the shorter sequences.
+A document is divided into the longest buckets first, as in "Dataset Decomposition"
+(https://arxiv.org/abs/2405.13226). With sequences of up to 8 and buckets from 2, 21 tokens give
+[8] [8] [4] [1], the last one padded to 2. No token attends to another document, and none is lost.
+A step with a constant number of tokens has more sequences if they are short.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenmill.records import Int32Array, Segments, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
-    """Part pieces of any length into powers of two."""
+    """Divide pieces of any length into powers of two."""
     lengths = pieces.segments.lengths
     longest, smallest = options.length, options.smallest_bucket
     counts = for_steps(_count, 4 * len(lengths))(lengths, longest, smallest)
@@ -32,14 +32,14 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 
 def _sequence_lengths(options: PackOptions) -> list[int]:
-    """All buckets, the shortest first."""
+    """Return the lengths of all buckets, ascending."""
     smallest = options.smallest_bucket
     return [smallest << k for k in range((options.length // smallest).bit_length())]
 
 
 def _problems(options: PackOptions) -> Iterator[str]:
     if options.reserve:
-        yield "pack.reserve: length-buckets reserves no places"
+        yield "pack.reserve: cannot be combined with length-buckets"
     smallest = options.smallest_bucket
     if smallest & (smallest - 1) or options.length & (options.length - 1):
         yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"

@@ -1,10 +1,10 @@
-"""Longest-pack-first histogram packing (LPFHP): longest pieces first, each where least room is.
+"""Longest-pack-first histogram packing (LPFHP): longest pieces first, each into the least room.
 
 Sequences of 8 and pieces of 6, 7, 5, 2, 3 tokens give [7] [6 2] [5 3]. This is the published
-procedure without its option "distribute" (https://arxiv.org/abs/2107.02027): where no open
-sequence has room, every piece of that size opens its own, so that three pieces of 2 tokens alone
-make three sequences. With "distribute" they make one, and the procedure is `best-fit`, sequence
-for sequence: that is the name to ask for where the fewest sequences are wanted.
+procedure without its option "distribute" (https://arxiv.org/abs/2107.02027): if no open sequence
+has room, every piece of that size opens a new one, so three pieces of 2 tokens alone make three
+sequences. With "distribute" they make one, and the result equals `best-fit`. Use `best-fit` for the
+fewest sequences.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
-    """Pack pieces by how many there are of each size."""
+    """Pack pieces from the number of pieces of each size."""
     return pack_in_bulk(longest_pack_first, pieces, options)
 
 

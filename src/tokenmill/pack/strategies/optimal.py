@@ -1,7 +1,7 @@
-"""As few sequences as can be found, most often provably the fewest: column generation.
+"""Optimal: the fewest sequences that can be found, by column generation. Often provably minimal.
 
-Sequences of 10 and pieces of 5, 4, 4, 3, 2, 2 tokens give [5 3 2] [4 4 2], where best-fit
-decreasing needs three: [5 4] [4 3 2] [2]. How it is found: `tokenmill.pack.solver.search`.
+Sequences of 10 and pieces of 5, 4, 4, 3, 2, 2 tokens give [5 3 2] [4 4 2]. Best-fit decreasing
+needs three: [5 4] [4 3 2] [2]. `tokenmill.pack.solver.search` describes the search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tokenmill.records import Int64Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
-    """Pack pieces by the best patterns found; by best-fit where that is as good."""
+    """Pack pieces by the best patterns found, or by best-fit if that is as good."""
     from tokenmill.pack.solver.search import fewer_sequences  # needs highspy
 
     fewer = fewer_sequences(pieces, options.length, options.segment_limit)
@@ -21,7 +21,7 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 
 def lower_bound(piece_sizes: Int64Array, options: PackOptions) -> int:
-    """The bound by the linear relaxation, for `piece_sizes[s]` pieces of each size s."""
+    """Return the bound of the linear relaxation, for `piece_sizes[s]` pieces of size s."""
     from tokenmill.pack.solver.column_generation import lp_bound
 
     return lp_bound(piece_sizes, options.length, options.segment_limit)

@@ -1,11 +1,11 @@
-"""The best packing that keeps the order, where padding and cuts have a price: dynamic programming.
+"""Order-preserving: the packing of lowest cost that keeps the order, by dynamic programming.
 
-Documents are grouped into runs. A run is concatenated and chunked; its last sequence is padded.
-The cost of a run is its padding plus `cut_cost` for every cut inside a document, and the runs are
-chosen so that the sum of costs is the least: next-fit and concat-and-chunk are its two extremes.
+Documents are grouped into runs. A run is concatenated and chunked, and its last sequence is padded.
+The cost of a run is its padding plus `cut_cost` for every cut inside a document, and runs are
+chosen for the lowest total cost. Next-fit and concat-and-chunk are the two extremes.
 
-Sequences of 8, documents of 6, 7, 2, 1: with a cut cost of 1 one run [6, 2 of 7] [5 of 7, 2, 1]
-costs 1; with a cut cost of 9 the runs [6] [7] [2 1] cost 2 + 1 + 5 = 8.
+For sequences of 8 and documents of 6, 7, 2, 1: with a cut cost of 1, one run
+[6, 2 of 7] [5 of 7, 2, 1] costs 1. With a cut cost of 9, the runs [6] [7] [2 1] cost 2 + 1 + 5 = 8.
 
 A run has at most 16 sequences: O(n times the documents of a run).
 """
@@ -28,7 +28,7 @@ RUN_SEQUENCES = 16
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
-    """Pack pieces of any length in their order, at the least cost."""
+    """Pack pieces of any length in their order, at the lowest cost."""
     price = options.length // 4 if options.cut_cost is None else options.cut_cost
     offsets = offsets_from_lengths(pieces.segments.lengths)
     starts_anew = np.zeros(len(pieces) + 1, np.bool_)
@@ -40,7 +40,7 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 def _problems(options: PackOptions) -> Iterator[str]:
     if options.reserve:
-        yield "pack.reserve: order-preserving reserves no places"
+        yield "pack.reserve: cannot be combined with order-preserving"
     if options.max_segments is not None:
         yield (
             "pack.max_segments: order-preserving cannot limit segments; next-fit can, and keeps "
@@ -53,7 +53,7 @@ STRATEGY = Strategy(pack, cuts_documents=True, problems=_problems)
 
 @compiled
 def _run_starts(offsets: Int64Array, length: int, price: int) -> Int64Array:
-    """The first document of each run, by the least cost of all documents before a place."""
+    """Return the first document of each run, from the lowest cost of all documents before it."""
     num_documents = len(offsets) - 1
     cost = np.full(num_documents + 1, np.iinfo(np.int64).max, np.int64)
     cost[0] = 0

@@ -1,9 +1,9 @@
-"""Shortest-pack-first histogram packing (SPFHP): longest pieces first, each where most room is.
+"""Shortest-pack-first histogram packing (SPFHP): longest pieces first, each into the most room.
 
-Sequences of 8 and pieces of 6, 7, 5, 2, 1 tokens give [7] [6 1] [5 2]; best fit would put the 2
-beside the 6 and the 1 beside the 7. The published procedure (https://arxiv.org/abs/2107.02027)
-is kept as it is: where no open sequence has room, every piece of that size opens its own, so that
-three pieces of 2 tokens alone make three sequences, of which `best-fit` makes one.
+Sequences of 8 and pieces of 6, 7, 5, 2, 1 tokens give [7] [6 1] [5 2]; best fit gives [7 1] [6 2]
+[5]. This is the published procedure (https://arxiv.org/abs/2107.02027): if no open sequence has
+room, every piece of that size opens a new one, so three pieces of 2 tokens alone make three
+sequences. `best-fit` makes one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:
-    """Pack pieces by how many there are of each size."""
+    """Pack pieces from the number of pieces of each size."""
     return pack_in_bulk(shortest_pack_first, pieces, options)
 
 
