@@ -1,8 +1,8 @@
-"""What each design choice of the build is worth, in documents and tokens per second.
+"""Measure what each design choice of the build gains, in documents and tokens per second.
 
-Every row is a fresh process on the same documents; rows are interleaved and medians given. Rows
-marked *call* measure only the engine's calls on one core, with the documents in memory; rows marked
-*process* are whole processes, start-up included.
+Every row is a fresh process on the same documents. Rows are interleaved, and medians are reported.
+Rows marked *call* measure only the engine's calls on one core, with the documents in memory. Rows
+marked *process* are whole processes, including start-up.
 
     python bench/ablation.py --data LARGE --tokenizer tokenizer.json --work WORK
 

@@ -1,8 +1,8 @@
-"""The bound: how fast an engine alone encodes, in its best call pattern, with nothing around it.
+"""Measure the bound: how fast an engine alone encodes, with its best call pattern.
 
-The documents are already in memory, in the form the engine likes best, and what it returns is
-dropped; loading documents and tokenizer is not counted. No pipeline with this engine can be faster
-on this machine, so `compare.py` divides the time of a whole build by it.
+The documents are already in memory, in the best form for the engine, and its results are dropped.
+Loading documents and tokenizer does not count. No pipeline with this engine can be faster on this
+machine, so `compare.py` divides the time of a whole build by this bound.
 
 - gigatoken: batches as Arrow large_string, handed over without a copy through awkward,
   `encode_batch(parallel=False)`, one Tokenizer per thread (or per process).
@@ -10,7 +10,7 @@ on this machine, so `compare.py` divides the time of a whole build by it.
   FASTOKENS_BPE_THREADS=1 (or one Tokenizer per thread).
 
 Each measurement is a fresh process, so the engine's caches start empty. Workers take the next batch
-from a common counter. Which arrangement and batch size is best is measured, not assumed:
+from a common counter. Measurements decide which arrangement and batch size is best:
 
     python bench/bound.py --tokenizer tokenizer.json DATA/jsonl/*.jsonl
     python bench/bound.py --tokenizer tokenizer.json --engine gigatoken --mode threads \\

@@ -1,16 +1,16 @@
-"""Train a BPE vocabulary on the same text with tokenmill and with other trainers.
+"""Compare BPE training of tokenmill and other trainers on the same text.
 
     python bench/bpe_training.py DATA/*.jsonl.zst --peers-python VENV/bin/python
     python bench/bpe_training.py --generated 39e6            # merges alone, on generated words
 
-Every contender is a whole process from .zst to its tokens; `gigabpe` reads lines of a text file,
-which is written for it beforehand. Words over 100,000 bytes are left out (with their document),
-because two contenders take minutes for each; `--with-long-words` keeps them. Tokens are compared
-in order with those of tokenmill.
+Every contender is a whole process, from .zst files to its tokens. `gigabpe` reads lines of a text
+file, which is written for it beforehand. Documents with words over 100,000 bytes are left out,
+because two contenders take minutes for each; `--with-long-words` keeps them. Tokens and their order
+are compared with those of tokenmill.
 
-With --generated, the merge step alone is measured on so many unique words, whose lengths, parts
-and counts follow the real ones of DATA: prefixes of real words are put before suffixes of others.
-Half of them occur once; `--min-count 2` leaves those out.
+--generated measures the merge step alone, on this many unique words. Their lengths, parts and
+counts follow those of DATA: prefixes of real words are joined to suffixes of others. Half of them
+occur once; `--min-count 2` leaves those out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run `tokenmill build` as a measured process and read what it wrote; shared by the other programs.
+"""Run `tokenmill build` as a measured process and read its output; used by the other programs.
 
-The command comes from `--tokenmill` (default: this Python's `-m tokenmill`), so that an installed
-release, a checkout or another environment can be measured by the same code.
+`--tokenmill` sets the command (default: this Python's `-m tokenmill`), so the same code can measure
+an installed release, a checkout or another environment.
 """
 
 from __future__ import annotations

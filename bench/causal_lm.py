@@ -1,15 +1,15 @@
-"""`CausalLMTokenizer` against `dataset.map` with the usual recipe, for the same rows.
+"""Compare `CausalLMTokenizer` with the usual `dataset.map`, for the same rows.
 
-The recipe is what training scripts do: `tokenizer(texts, truncation=True, max_length=L,
-stride=overlap, return_overflowing_tokens=True, padding="max_length")`, and labels in a Python loop.
-Documents on which both differ on purpose are left out beforehand: empty ones, and those that hold
-the string of a special token. All rows are compared at the end.
+The usual code of training scripts is `tokenizer(texts, truncation=True, max_length=L,
+stride=overlap, return_overflowing_tokens=True, padding="max_length")`, with labels from a Python
+loop. Both differ on purpose on empty documents and on documents that contain a special token's
+string, so these are left out. All rows are compared at the end.
 
-Further: labels by numpy against nested loops, rows as lists against arrays in memory, and a slow
-tokenizer on 1 process, half the cores and all of them.
+It also compares labels from NumPy with nested loops, rows as lists with arrays in memory, and a
+slow tokenizer on 1 process, half the cores and all cores.
 
-Every run is a process of its own and starts from an empty cache; the clock runs from loading the
-tokenizer to the finished dataset.
+Every run is a separate process with an empty cache. The time is measured from loading the tokenizer
+to the finished dataset.
 
     python bench/causal_lm.py --corpus DATA/*.jsonl.zst --tokenizer gpt2.json --work WORK
 """

@@ -1,11 +1,11 @@
-"""Memory of `CausalLMTokenizer` by context and batch size.
+"""Measure the memory of `CausalLMTokenizer` by context and batch size.
 
-This measures the figures in docs/guides/causal-lm-tokenizer.md.
+The figures are in docs/guides/causal-lm-tokenizer.md.
 
-Each cell is a process of its own. It encodes a few documents, so that tokenizer and engine are
-loaded, then resets the peak of its resident memory, makes the rows, and prints by how much the peak
-exceeds what it had before. Rows of a subclass with a function of its own are all in memory for a
-batch; other rows go through a buffer of 64 MiB at most.
+Each cell is a separate process. It encodes a few documents to load the tokenizer and the engine,
+resets the peak of its resident memory, makes the rows, and prints how far the peak exceeds the
+memory before. If a subclass overrides a function, all rows of a batch are in memory. Otherwise,
+rows go through a buffer of at most 64 MiB.
 
     python bench/causal_lm_memory.py --corpus DATA/*.jsonl.zst --tokenizer gpt2.json --work WORK
 """

@@ -1,9 +1,9 @@
-"""Conversations: a build against what TRL does before training, with the same ids and masks.
+"""Compare a build of conversations with TRL's preparation, with the same ids and masks.
 
-Both get the same conversations, made of lines of Python's standard library, and ChatML. TRL maps
-`apply_chat_template` with `return_assistant_tokens_mask` over the records; this program calls the
-same in one process. A build also reads, checks, audits and writes. Seconds are those of the
-processor, over all processes, and contenders take turns.
+Both get the same conversations, built from lines of Python's standard library, and ChatML. TRL maps
+`apply_chat_template` with `return_assistant_tokens_mask` over the records, and this program calls
+the same function in one process. A build also reads, checks, audits and writes. Seconds are CPU
+time over all processes, and contenders take turns.
 
     python bench/chat.py --tokenizer tokenizer.json
 """

@@ -1,9 +1,9 @@
-"""Builds from an object store that takes its time, beside builds of the same files on a disk.
+"""Compare builds from a slow object store with builds from the same files on a disk.
 
     python bench/cloud.py CORPUS.jsonl.zst ... --tokenizer tokenizer.json [--latency-ms 30]
 
-The server answers HEAD and GET with ranges over the decompressed files, each answer after a wait.
-Builds alternate; medians of wall and of CPU seconds of tokenmill's processes, not of the server.
+The server answers HEAD and GET with ranges of the decompressed files, each after a wait. Builds
+alternate. The results are medians of the wall and CPU seconds of tokenmill, without the server.
 """
 
 from __future__ import annotations

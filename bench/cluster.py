@@ -1,14 +1,15 @@
-"""How long many machines take together, in simulated time: items claimed against items dealt.
+"""Simulate how long many machines take together, with claimed and with dealt items.
 
     python bench/cluster.py                       100 nodes, 15 T tokens
     python bench/cluster.py --nodes 10 100 1000   other numbers
-    python bench/cluster.py --max-rate 3500       a store that takes so many changes a second
+    python bench/cluster.py --max-rate 3500       a store that allows this many changes per second
 
-The agents are real: `Claims` and `Watch` of `tokenmill.run.agents`. Simulated are the clock, the
-store (a latency for each request, a limit to changes a second) and the units: 512 MiB of text,
-log-normal around 9.1 s on one core (59 MB/s, measured). One node in twenty is three times slower.
-Dealt items (`static`) are what arrays without claims do: item i for node i modulo n; the items of a
-node that dies wait for another submission, so deaths are simulated for claims only.
+The agents are real: `Claims` and `Watch` of `tokenmill.run.agents`. The clock, the store (with a
+latency per request and a limit on changes per second) and the units are simulated. A unit is 512
+MiB of text, log-normal around 9.1 s on one core (59 MB/s, measured). One node in twenty is three
+times slower. With dealt items (`static`), as in job arrays without claims, item i goes to node i
+modulo n. The items of a node that dies wait for another submission, so only claims are simulated
+with deaths.
 """
 
 from __future__ import annotations

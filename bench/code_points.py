@@ -1,8 +1,8 @@
-"""Where an engine differs from the reference, code point by code point.
+"""Find where an engine differs from the reference, code point by code point.
 
-Every one of the 1,112,064 Unicode scalar values stands in a short text of its own, between letters,
-digits, spaces, an apostrophe and line ends. Prints the ranges on which each engine gives other ids:
-what the tables in `encode/engines/gate.py` and `encode/engines/routing.py` were made of.
+Each of the 1,112,064 Unicode scalar values is in a separate short text, between letters, digits,
+spaces, an apostrophe and line ends. The program prints the ranges on which each engine returns
+other ids. The tables in `encode/engines/gate.py` and `encode/engines/routing.py` come from here.
 
     python bench/code_points.py --tokenizer tokenizer.json --engines native
 """

@@ -1,10 +1,10 @@
-"""What it takes to commit a dataset of many units, and to be an agent beside them.
+"""Measure the time to commit a dataset of many units, and the work of an agent among many.
 
     python bench/commit.py --units 112000
 
-Receipts are made up, and in memory, so that only tokenmill's own work counts: to read and check
-them all, to compare the sizes of all files, to add up the books, and to make the manifest. The
-latency of a bucket comes on top: at 30 ms and 128 requests at once, 1,500 receipts a second.
+Receipts are invented and in memory, so only tokenmill's own work counts: reading and checking them,
+comparing the sizes of all files, adding up the counts, and making the manifest. The latency of a
+bucket comes on top: with 30 ms and 128 concurrent requests, 1,500 receipts per second.
 """
 
 from __future__ import annotations

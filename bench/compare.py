@@ -1,14 +1,14 @@
-"""Compare `tokenmill build` with the bound (the engine alone), with its peers, and with its budget.
+"""Compare `tokenmill build` with the bound (the engine alone), its peers, and its memory limit.
 
-Three parts, each a table with the target beside the measured value:
+It has three parts, each a table with the target next to the measured value:
 
 - bound: the build's wall time divided by the engine's own time on the same documents, per format.
-  The engine is the one that the build chose; the ratio to the fastest engine stands beside it.
-  Waiting for fsync when all else is done is reported apart, because it measures the disk.
+  The engine is the one that the build chose; the ratio to the fastest engine is shown, too. The
+  final wait for fsync is reported separately, because it measures the disk.
 - peers: the peer's wall time divided by the build's, both whole processes on the same JSONL files.
 - memory: the largest summed PSS of the build's processes on a quarter of the text, on all of it
-  and on four copies of it. Flat means bounded. (Four copies hold no new words, so the quarter and
-  the whole show what new text costs, and the copies what sheer length costs.)
+  and on four copies of it. Flat means bounded. Four copies contain no new words, so the quarter and
+  the whole show the cost of new text, and the copies show the cost of length.
 
 Inputs are read once before each part, so all contenders find them in the page cache.
 

@@ -1,13 +1,13 @@
-"""CPU seconds that compiling takes on a fresh install: nobody's cache holds anything yet.
+"""Measure the CPU seconds of compilation on a fresh install, when all caches are empty.
 
-Every case is a process of its own with an empty folder for numba's cache, run once more with the
-folder that it has filled:
+Every case is a separate process with an empty folder for Numba's cache. It runs again with the
+filled folder:
 
-- tokenizers: the native engine is loaded and encodes a first text of many languages;
-- pack: the first plan of a small dataset, by some strategies, and the comparison of all;
-- load: the first batch of a loader.
+- tokenizers: load the native engine and encode a first text in many languages;
+- pack: make the first plan of a small dataset with several strategies, and compare all strategies;
+- load: make the first batch of a loader.
 
-Tokenizers, and the dataset, are made from the pages in docs/ unless they are given.
+By default, tokenizers and the dataset are made from the pages in docs/.
 
     python bench/compile.py
     python bench/compile.py --cases "Llama 2" --tokenizers "Llama 2=llama2.json" --functions 20

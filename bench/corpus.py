@@ -1,4 +1,4 @@
-"""Make the benchmark's text: at least 1 GB of distinct, real documents in every format measured.
+"""Make the text for benchmarks: at least 1 GB of distinct, real documents in every format.
 
 The text is a Debian source package (Linux by default): one file is one document. Files that are
 not UTF-8, empty, or larger than 2 MB are skipped, links are not followed, and the order is shuffled

@@ -1,11 +1,11 @@
-"""Counting words: the whole command, beside gigatoken's counter on the same text, and how it grows.
+"""Compare word counting with gigatoken on the same text, and measure how the time grows.
 
-Ours reads the files, checks its splitter against the library, counts in units with receipts, and
-writes sorted counts. The peer decompresses and parses the same files, joins all texts in memory and
-counts them in one call; its words and occurrences must be equal.
+tokenmill reads the files, checks its splitter against the library, counts in units with receipts,
+and writes sorted counts. gigatoken gets the same files decompressed and parsed, joined in memory,
+and counts them in one call. Its words and counts must be equal.
 
-For the slope, variants of the corpus are written as .jsonl.zst: in variant k, the letters of every
-third word are rotated by k, so that each has words of its own.
+For the slope, variants of the corpus are written as .jsonl.zst. In variant k, the letters of every
+third word are rotated by k, so that each variant has different words.
 
     python bench/count.py DATA/*.jsonl.zst --rounds 3 --variants 3 7
 """

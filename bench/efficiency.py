@@ -1,11 +1,11 @@
-"""What packing saves on Python's standard library: `tokenmill bench packing` on the demo's dataset.
+"""Measure what packing saves, with `tokenmill bench packing` on the dataset of the demo.
 
-The tables of docs/explanation/efficiency.md are made with
+These commands make the tables of docs/explanation/efficiency.md:
 
     python bench/efficiency.py --packing all
     python bench/efficiency.py --packing all --sequence-length 8192
 
-On a dataset of your own, call `tokenmill bench packing DATASET`; options are the same.
+For your own dataset, run `tokenmill bench packing DATASET` with the same options.
 """
 
 from __future__ import annotations

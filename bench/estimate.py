@@ -1,9 +1,9 @@
-"""How close estimates come to a build, over seeds: errors, how often intervals hold, seconds.
+"""Compare estimates with a build, over many seeds: errors, coverage of the intervals, seconds.
 
     python bench/estimate.py INPUT... --tokenizer tokenizer.json --work WORK [--seeds 20]
 
-The truth is a build into WORK, which is kept: other inputs with the same documents can be compared
-with it (`--truth WORK`), such as a Parquet version of the same corpus.
+The true values come from a build in WORK, which is kept. With `--truth WORK`, other inputs with the
+same documents can be compared with it, such as a Parquet version of the corpus.
 """
 
 from __future__ import annotations

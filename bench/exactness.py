@@ -1,9 +1,9 @@
-"""Every engine against its reference: every kind of tokenizer, with and without control tokens.
+"""Compare every engine with its reference, for every kind of tokenizer.
 
-Trains a tokenizer of each kind (see `kinds.py`), and takes the files that are given. Every admitted
-engine encodes the whole corpus; a document whose ids are not the reference's is counted. Of the
-published GPT-2 and Llama 3 files, the ids of a known text are checked, too. Exits with 1 if
-anything differs.
+It trains a tokenizer of each kind (see `kinds.py`), and also takes the given files. Every admitted
+engine encodes the whole corpus, with and without control tokens, and documents with other ids than
+the reference are counted. For the published GPT-2 and Llama 3 files, the ids of a known text are
+checked, too. The exit code is 1 if anything differs.
 
     python bench/exactness.py --corpus corpus/*.jsonl.zst --tokenizers gpt2.json --work WORK
 """

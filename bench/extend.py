@@ -1,10 +1,10 @@
-"""Extending and trimming: the merges of bpe-continue, and what both cost.
+"""Compare extending a tokenizer with bpe-continue, and measure extending and trimming.
 
-Every line of the files is a document. Ours counts the words in a folder first, then extends, each
-a process of its own; the peer reads the files, counts and extends in one process. Merges must be
-equal. Held-out lines show whether a boundary arises that the base does not have, and what trimming
-costs; they also show how often a trimmed tokenizer cuts otherwise than by replacing removed tokens
-by their parts.
+Every line of the files is a document. tokenmill first counts the words into a folder and then
+extends, in two processes. bpe-continue reads the files, counts and extends in one process. Their
+merges must be equal. Held-out lines show whether the extended tokenizer has boundaries that the
+base does not have, what trimming costs, and how often a trimmed tokenizer differs from the base
+with removed tokens replaced by their parts.
 
     python bench/extend.py --tokenizer gpt2.json --files flores/*.dev --held-out flores/*.devtest \\
         --add 3000 --trim 24000 --peer PYTHON_WITH_BPE_CONTINUE

@@ -1,14 +1,14 @@
-"""CPU of the main process for each unit, with workers that sleep instead of encoding.
+"""Measure the CPU time of the main process per unit, with workers that sleep instead of encode.
 
     python bench/fleet.py --workers 64 --units 20000 --seconds 0.5 2
 
-Session, crew, queue, ledger, progress and receipts are real, on a real folder; so are processes,
-pipes and messages. Workers answer what workers do: started, calibrated, progress as often as they
-are told to, encoded, and an outcome with the receipt of a unit of 512 MiB and the texts of its
-audit. The audit compares with the same ids: what the reference itself takes is not in here.
+Session, crew, queue, ledger, progress, receipts, processes, pipes and messages are real, in a real
+folder. Workers send the usual messages: started, calibrated, progress at the requested rate,
+encoded, and an outcome with the receipt of a unit of 512 MiB and the texts of its audit. The audit
+compares equal ids, so the time of the reference is not included.
 
-A unit costs the main process `a + b x seconds of its worker`: what happens once for a unit, and
-what happens for as long as a worker is at it. Two lengths of sleep tell them apart.
+A unit costs the main process `a + b x seconds of its worker`: a once per unit, and b for as long as
+the worker is busy. Two sleep times separate the two.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Dated ratios in `history.csv`: does a change make something slower than it was?
+"""Keep dated ratios in `history.csv`, to see whether a change made something slower.
 
-A line is added by hand or by a benchmark with `--history`, and compared with the last lines of the
-same name. Only ratios taken within one run belong here (ours / bound, peer / ours): seconds of two
-machines say nothing about each other. The name says what is better: what ends in "speed-up" should
-rise, any other should fall.
+A line is added by hand, or by a benchmark with `--history`, and compared with the last lines of the
+same name. Add only ratios from a single run (ours / bound, peer / ours), because seconds of two
+machines cannot be compared. If a name ends in "speed-up", higher is better; otherwise, lower is
+better.
 
     python bench/history.py                                    # the last line of each name
     python bench/history.py add "start of 1 MB / its engine" 2.1 --note "GPT-2, 2 quiet cores"
 
-Both exit with 1 where a ratio is worse by more than 10 %.
+Both exit with 1 if a ratio is worse by more than 10 %.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The same build from local files, from the Hub with an empty cache, a full one, and as a stream.
+"""Compare a build from local files with builds from the Hub: empty cache, full cache, streaming.
 
-The Hub is a server on this machine (`tests/hub_kit.py`) that waits before every answer, as a
-distant one does. So the figures show what the client costs and how well it hides waiting; a real
-network has a rate of its own on top.
+The Hub is a server on this machine (`tests/hub_kit.py`) that waits before every answer. So the
+figures show the cost of the client and how well it hides latency. The bandwidth of a real network
+comes on top.
 
     python bench/hub.py --data DATA --tokenizer tokenizer.json --work WORK --latency 0.05
 
-DATA is a folder by `corpus.py`, of which `parquet/` is read.
+DATA is a folder made by `corpus.py`; the builds read its `parquet/`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every kind of tokenizer with every engine that may encode it: exact or not, and how fast.
+"""Test every kind of tokenizer with every engine that can encode it: exactness and speed.
 
-Each pair runs in a fresh process on one core: once over all documents with text it has not seen
-(cold), and once again (warm). Each document's ids are compared with the reference's. Tokenizers
-are those that are given, and one of each kind that is trained here, on the first documents.
+Each pair runs in a fresh process on one core: once over all documents (cold), and once again
+(warm). The ids of each document are compared with the reference. The tokenizers are the given ones,
+and one of each kind that is trained here on the first documents.
 
     python bench/kinds.py --corpus corpus/*.jsonl.zst --tokenizers gpt2.json llama2.json --work WORK
 

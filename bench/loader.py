@@ -1,15 +1,15 @@
-"""The loader against its bound, against other loaders, from a cold cache, and at full size.
+"""Compare the loader with its bound and with other loaders; also cold caches and large datasets.
 
-- bound: assembled batches against a loop of numpy that writes the same arrays from the same
-  segments, found beforehand; warm page cache, one core, equal byte for byte;
-- peers: tokens a second of whole epochs in a bare loop, shuffled, with 0 and 2 workers; litData,
-  MosaicML streaming and Hugging Face datasets are given the rows of the plan in their own format,
-  and make input_ids alone; litData shuffles by blocks, the other two globally;
-- steps: how long a step of 5 ms waits for its batch, without and with a thread that makes batches
-  ahead (`prefetch`), and with a worker of a DataLoader; steps sleep as those of a GPU, compute in
-  PyTorch, or run in Python, which keeps the thread from running;
-- resume: seconds from a new process's open to the first batch after half an epoch;
-- maps: batches of a dataset of many shards, all mapped at once or fewer;
+- bound: assembled batches, and a NumPy loop that writes the same arrays from segments that were
+  found beforehand; warm page cache, one core, equal byte for byte;
+- peers: tokens per second of whole shuffled epochs in a bare loop, with 0 and 2 workers. litData,
+  MosaicML streaming and Hugging Face datasets get the rows of the plan in their own formats, and
+  return only input_ids. litData shuffles by blocks, the other two globally;
+- steps: how long a step of 5 ms waits for its batch, with and without a thread that prepares
+  batches (`prefetch`), and with a DataLoader worker. Steps sleep like those of a GPU, compute in
+  PyTorch, or run in Python, which blocks the thread;
+- resume: seconds from opening in a new process to the first batch after half an epoch;
+- maps: batches of a dataset of many shards, with all or fewer of them mapped at once;
 - cold: epochs after the dataset's pages were dropped, shuffled globally and by blocks;
 - huge: first batch, and resume at 1 %, 50 % and 99 %, of a dataset of 100 billion tokens made of
   holes (every id is 0), beside one a hundredth of it.

@@ -1,4 +1,4 @@
-"""What `loader.py` runs in processes of their own: ours, its bound, and a dataset of holes.
+"""The processes that `loader.py` runs: the loader, its bound, and a sparse dataset.
 
 python bench/loader_runs.py FUNCTION JSON-OF-ITS-ARGUMENTS
 """

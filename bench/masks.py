@@ -1,15 +1,15 @@
-"""Time and memory of a FlexAttention BlockMask: from boundaries, and by asking every element.
+"""Measure time and memory to make a FlexAttention BlockMask, with tokenmill and with PyTorch.
 
-One row of documents with lognormal lengths (seed 0, the distribution of `packing.py`), or of one
-document; mask and block size are the same for all, and so are the masks that come out:
+The row has documents of lognormal lengths (seed 0, the distribution of `packing.py`), or one
+document. Mask and block size are the same for all, and so are the resulting masks:
 
 - tokenmill: `torch_forms.block_mask`, from a Segmentation;
-- create_block_mask: of torch, with the same `mask_mod`, as it is called;
+- create_block_mask: PyTorch's function with the same `mask_mod`;
 - compiled: `torch.compile(create_block_mask)`, as its documentation recommends.
 
-Every contender is a process of its own: it makes one mask to warm up, then `--repeats` that are
-timed. On its clock is all that a training step would wait for, from edges to tensors on the CPU.
-Sizes that a contender has no memory for are left out (torch holds L x L bytes, several times).
+Every contender is a separate process. It makes one mask to warm up, then `--repeats` timed masks.
+The time includes everything that a training step would wait for, from edges to tensors on the CPU.
+Sizes that need too much memory are left out (PyTorch needs several times L x L bytes).
 
     python bench/masks.py --lengths 8192 32768 131072
 """

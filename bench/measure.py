@@ -1,14 +1,14 @@
 """Measure whole processes: wall seconds, CPU seconds and peak memory of a command and its children.
 
-Every number in `bench/` comes from `run`, so that all tools are measured alike: a fresh process,
-start-up included, everything it starts counted. Three habits keep a noisy machine honest:
+Every number in `bench/` comes from `run`, so all tools are measured in the same way: in a fresh
+process, including start-up and child processes. Three rules reduce the noise of a busy machine:
 
 - contenders are interleaved (A B A B), never measured one after the other;
 - the median is reported, and a ratio is the median of the ratios within each round;
 - memory is the *proportional* set size (PSS) summed over the process tree, so that pages which
   processes share are counted once. Files mapped into memory count while they are mapped.
 
-As a program it measures the commands it is given, split by `--`:
+As a program, it measures the given commands, separated by `--`:
 
     python bench/measure.py --rounds 3 -- python a.py --x 1 -- python b.py
 """

@@ -1,7 +1,7 @@
-"""What it costs to get to a step of a mixture: one pass, many short ones, a resume, a jump back.
+"""Measure the time to reach a step of a mixture: one pass, many short ones, a resume, a jump back.
 
-Two sources are the same plan of a dataset with shares of 3 and 1, without end. A step costs the
-same wherever it is. A jump back goes through the steps from the nearest checkpoint on.
+The two sources are the same plan of a dataset, endless, with shares of 3 and 1. Every step takes
+the same time. A jump back repeats the steps from the nearest checkpoint on.
 
     python bench/mixture.py --dataset CORPUS
 """

@@ -1,9 +1,9 @@
-"""How fast a dataset of many shards opens, against the least that opening can cost.
+"""Measure how fast a dataset of many shards opens, and compare it with a lower bound.
 
     python bench/open_dataset.py --shards 50000
 
-The bound is one look at the size of each file (`os.lstat`), and nothing else: no manifest is read.
-The dataset has one document of three tokens a shard, which opening does not look at.
+The bound only gets the size of each file (`os.lstat`), without reading a manifest. Each shard has
+one document of three tokens, which opening does not read.
 """
 
 from __future__ import annotations

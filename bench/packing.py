@@ -1,16 +1,16 @@
-"""Planning speed: tokenmill against TRL and seqpacker, on lengths alone.
+"""Compare the planning speed of tokenmill, TRL and seqpacker, on lengths alone.
 
-Lengths are lognormal(6.2, 1.1) from a seed, rounded, at least 1 (mean 904, median 493). Everyone
-splits long documents into full sequences and a rest, and packs by best-fit decreasing, so that
-all make the same number of sequences where all documents are one window:
+Lengths are lognormal(6.2, 1.1) from a seed, rounded, at least 1 (mean 904, median 493). All split
+long documents into full sequences and a rest, and pack by best-fit decreasing, so all make the same
+number of sequences if all documents are in one window:
 
-- tokenmill global: cut and pack everything as one window, flat arrays of segments come out;
-- tokenmill local: the same by windows of 10,000 sequences, with figures and written as a plan;
-- seqpacker: `Packer(L, "obfd").pack_flat(pieces)`; splitting is not on its clock;
-- TRL planning: the loop of its `pack_dataset`, taken from its source, on lengths alone;
-- TRL pack_dataset: as it is called, strategy bfd_split, which moves the tokens as well.
+- tokenmill global: cut and pack everything as one window, into flat arrays of segments;
+- tokenmill local: the same with windows of 10,000 sequences, including figures and a written plan;
+- seqpacker: `Packer(L, "obfd").pack_flat(pieces)`, without the time to split documents;
+- TRL planning: the loop of its `pack_dataset`, copied from its source, on lengths alone;
+- TRL pack_dataset: the function itself with strategy bfd_split, which also moves the tokens.
 
-Every run is a process of its own. Sizes over 10^7 are run by tokenmill only.
+Every run is a separate process. Only tokenmill runs sizes over 10^7.
 
     sh bench/peers/setup.sh PEERS
     python bench/packing.py --peers PEERS --work WORK

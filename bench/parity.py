@@ -1,9 +1,9 @@
-"""Parity-aware merges: tokenmill against `tokenizers.trainers.ParityBpeTrainer`, and what they do.
+"""Compare parity-aware merges of tokenmill and `tokenizers.trainers.ParityBpeTrainer`.
 
-Every language has a file NAME.dev, which merges are learnt from and which decides whose turn it is,
-and a file NAME.devtest with other lines, on which the tokens are counted. Both read lines from
-memory; tokenmill counts words first, which is part of its time. CPU seconds are those of all
-threads: the library uses several. Compiled code is loaded before anything is measured.
+Every language has a file NAME.dev, from which merges are learnt and which decides the next
+language, and a file NAME.devtest with other lines, on which tokens are counted. Both read lines
+from memory. tokenmill counts words first, which is part of its time. CPU seconds include all
+threads, because the library uses several. Compiled code is loaded before anything is measured.
 
     python bench/parity.py --texts flores/ --merges 4000
     python bench/parity.py --texts flores/ --merges 300 --languages eng_Latn,tha_Thai

@@ -1,7 +1,7 @@
-"""Figures that papers and projects publish of packing, against what is planned here.
+"""Compare published packing figures with the plans of tokenmill.
 
 The data are length histograms of Krell et al. (2021), arXiv 2107.02027, and the lengths of OpenChat
-V1 of https://github.com/imoneoi/multipack_sampler. Exits with an error at the first that differs.
+V1 from https://github.com/imoneoi/multipack_sampler. The first difference raises an error.
 
     python bench/published_packing.py krell2021_length_histograms.json openchat_v1_lengths.json
 """

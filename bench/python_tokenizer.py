@@ -1,9 +1,9 @@
-"""Builds with a Python tokenizer: one process against half of the cores and against all.
+"""Compare builds with a Python tokenizer on one process, half the cores and all cores.
 
-One tokenizer is ByT5's of `transformers`, the other some lines of Python that look up every
-character. Both hold the interpreter's lock, so threads would not help. The loop is the tokenizer
-alone over the same documents, in one process, without start-up, reading or writing. Everything
-takes turns. Builds are whole commands, start-up included; their ids must be the same.
+One tokenizer is ByT5's from `transformers`; the other is a few lines of Python that look up every
+character. Both hold the GIL, so threads would not help. The loop runs the tokenizer alone over the
+same documents, in one process, without start-up, reading or writing. Builds are whole commands,
+including start-up, and their ids must be equal. Runs take turns.
 
     python bench/python_tokenizer.py --corpus corpus/*.jsonl.zst --work WORK
 """

@@ -1,9 +1,9 @@
-"""How long a training step waits for its batch if the dataset lies behind a slow network.
+"""Measure how long a training step waits for its batch if the dataset is behind a slow network.
 
-A web server on this machine answers each request after `--latency-ms`. Training is a wait of
-`--step-ms`. Contenders take turns, each in a process of its own: the dataset in its folder, and
-through an empty cache with nothing, and with `--ahead` steps, fetched ahead, with and without a
-limit. The digests of all batches are compared.
+A web server on this machine answers each request after `--latency-ms`. A training step is a wait of
+`--step-ms`. Contenders take turns, each in a separate process: the local dataset, and an empty
+cache with no steps or `--ahead` steps fetched in advance, with and without a limit. The digests of
+all batches are compared.
 
     python bench/remote_loader.py --dataset CORPUS
 """

@@ -1,11 +1,11 @@
-"""Materialising rows: `tokenmill export` against `cp` of the same files, and against the usual way.
+"""Compare `tokenmill export` with `cp` of the same files, and with the usual way to write rows.
 
-The usual way is the one of many training scripts: extend a list with every document, slice it
-into rows, `torch.save`. It is given the same documents in memory and writes input_ids and labels.
-It packs by concatenating, so its plan is the cheapest there is. All contenders end with a sync.
+The usual way of training scripts is to extend a list with every document, slice it into rows, and
+call `torch.save`. It gets the same documents in memory and writes input_ids and labels. It packs by
+concatenation, which is the cheapest plan. All contenders end with a sync.
 
-An export of one row tells the start (Python, libraries, the order of rows) from what grows with
-the data: the line below each table has the bandwidth of `cp` that is reached without it.
+An export of one row measures the start-up time (Python, libraries, the order of rows). The line
+below each table compares the bandwidth without it to that of `cp`.
 
     tokenmill build corpus/*.jsonl.zst --tokenizer gpt2.json --out CORPUS
     tokenmill pack CORPUS --sequence-length 4096

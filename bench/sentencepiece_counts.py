@@ -1,8 +1,8 @@
-"""SentencePiece models from counts of words against those from texts, and Hugging Face's Unigram.
+"""Compare SentencePiece models trained on word counts, on texts, and Hugging Face's Unigram.
 
-Every contender is a process of its own that reads the same lines and writes a tokenizer. From
-counts means: count the words with the split of the model, then train on the counts. Pieces are
-compared, and the tokens that each needs for lines that none has seen.
+Every contender is a separate process that reads the same lines and writes a tokenizer. To train on
+counts, it first counts the words with the split of the model. The comparison covers the pieces, and
+the number of tokens for held-out lines.
 
     python bench/sentencepiece_counts.py --corpus corpus/*.jsonl.zst --megabytes 9 --vocabulary 8000
 """

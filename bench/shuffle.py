@@ -1,13 +1,13 @@
-"""How well the loader's orders shuffle, and how local their reads are.
+"""Measure how well the loader's orders shuffle, and how local their reads are.
 
 For each order, over the first epoch of a plan:
 
-- spread: entropy of |place difference| of neighbours in the order, in 32 classes of equal width,
-  divided by that of independent uniform places; 1 is as good as random, 0 is corpus order;
-- run: mean number of neighbours in the order that begin in the same shard;
-- correlation: of the numbers of segments of neighbouring rows;
-- sources: mean number of different shards that a batch of 256 rows begins in;
-- reach: share of the plan that 65,536 consecutive rows are drawn from: what a cache must hold.
+- spread: entropy of the distance in the plan between neighbours in the order, in 32 classes of
+  equal width, divided by that of independent uniform positions; 1 is random, 0 is corpus order;
+- run: mean number of consecutive rows that start in the same shard;
+- correlation: correlation of the number of segments of consecutive rows;
+- sources: mean number of different shards that the rows of a batch of 256 start in;
+- reach: share of the plan that 65,536 consecutive rows come from, which a cache must hold.
 
     python bench/shuffle.py --dataset CORPUS --plan best-fit-1024
 """

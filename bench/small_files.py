@@ -1,11 +1,11 @@
-"""What it costs to build from many small files: seconds, and memory by two counters.
+"""Measure builds from many small files: seconds, and memory by two counters.
 
-Makes files of about 1 kB in a temporary folder, one document each, as plain text and as JSON Lines,
-and one JSON Lines file with the same documents. Builds each as a process of its own, interleaved.
+It makes files of about 1 kB in a temporary folder, one document each, as plain text and as JSON
+Lines, and one JSON Lines file with the same documents. Builds are separate processes, interleaved.
 
     python bench/small_files.py --tokenizer tokenizer.json --files 4000 16000 100000
 
-`own peak` is the memory in the build's summary, `PSS peak` what this program has seen from outside.
+`own peak` is the memory in the build's summary. `PSS peak` is measured from outside.
 """
 
 from __future__ import annotations

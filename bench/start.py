@@ -1,14 +1,14 @@
-"""A build's start, and its slope: what every build pays once, and what each further GB costs.
+"""Measure a build's start-up time and its slope: the fixed cost, and the cost per further GB.
 
-Start: commands that do hardly any work, from an empty interpreter to a build of 1 MB, interleaved.
-CPU of the main process and of its workers apart; for builds also the stages in their `run.json`.
-Last, a build of 1 MB against a program that loads fastokens and encodes the same, nothing else.
-A first round that is not counted leaves compiled modules in WORK, as an installed package has them,
-also where PYTHONDONTWRITEBYTECODE is set.
+Start: commands with hardly any work, from an empty interpreter to a build of 1 MB, interleaved. CPU
+time of the main process and of its workers is separate, and builds also report the stages in their
+`run.json`. Finally, a build of 1 MB is compared with a program that only loads fastokens and
+encodes the same text. A first round that does not count leaves compiled modules in WORK, like those
+of an installed package, even if PYTHONDONTWRITEBYTECODE is set.
 
-Slope (`--slope`): builds of a quarter of the files (2 of 8) and of all, against the engine alone in
-as many processes on the same documents, at its best batch size. The time between the two, divided
-by the text between them, is seconds a GB, free of the start. The corpus should hold no text twice.
+Slope (`--slope`): builds of a quarter of the files (2 of 8) and of all files, and the engine alone
+in as many processes on the same documents, with its best batch size. The difference in time divided
+by the difference in text is seconds per GB, without start-up. The corpus should not repeat text.
 
     python bench/start.py --tokenizer tokenizer.json --work WORK corpus/part-0.jsonl
     python bench/start.py --slope --tokenizer tokenizer.json --work WORK LARGE/jsonl/*

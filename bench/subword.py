@@ -1,11 +1,11 @@
-"""Subword sampling: tokenmill's sampler against `tokenizers` with its own dropout, on one core.
+"""Compare tokenmill's subword sampler with the dropout of `tokenizers`, on one core.
 
 Both read the same documents from memory, in one process and one thread, and take turns. The
-library draws from a generator that cannot be seeded, and draws for merges that have become
-impossible as well, so it leaves out fewer merges: compare bytes of text a second, not tokens.
+library's generator cannot be seeded. It also draws for merges that have become impossible, so it
+skips fewer merges. Compare bytes of text per second, not tokens.
 
-With --stream, a `TextStream` over the files is measured as well: batches a second, the size of
-its state, and how long a resume takes.
+With --stream, it also measures a `TextStream` over the files: batches per second, the size of its
+state, and the time to resume.
 
     python bench/subword.py --tokenizers gpt2.json llama2.json --corpus corpus/*.jsonl.zst
 """

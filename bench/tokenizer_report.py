@@ -1,9 +1,9 @@
-"""A report of one tokenizer beside encoding the same text: CPU seconds of each step, and the ratio.
+"""Compare a tokenizer report with encoding the same text: CPU seconds of each step, and the ratio.
 
     python bench/tokenizer_report.py TOKENIZER INPUT [INPUT ...]
 
-Encoding alone reads, parses and encodes with the engine that a build takes; the report does that
-and measures. Both run in one process, batch by batch in turns, so that a busy machine slows both.
+Encoding alone reads, parses and encodes with the engine that a build would use. The report does the
+same and measures. Both run in one process and alternate by batch, so a busy machine slows both.
 Compiled code is loaded before anything is timed.
 """
 

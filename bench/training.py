@@ -1,11 +1,11 @@
-"""Training a tokenizer from compressed JSON Lines: whole processes, ours beside `BpeTrainer`.
+"""Compare tokenizer training from compressed JSON Lines with `BpeTrainer`, as whole processes.
 
 Both read the same texts, cut words as GPT-2 does, and learn the same merges, which is checked.
 
     python bench/training.py --corpus corpus/*.jsonl.zst --vocabulary 32000 --rounds 1
 
-The library's trainer is quadratic in the length of a word: `--max-characters` leaves long documents
-out, for both.
+The library's trainer is quadratic in the length of a word, so `--max-characters` leaves long
+documents out for both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Words of a corpus, found and counted: the splitters of `encode/words.py`, and gigatoken.
+"""Compare finding and counting words with the splitters of `encode/words.py` and gigatoken.
 
-Every contender runs in a process of its own, with the texts in memory, and reports the CPU seconds
-that counting took, the words that it found and a digest of their counts. gigatoken counts GPT-2's
-words only, and answers with a Python list, whose making is counted as well.
+Every contender is a separate process with the texts in memory. It reports the CPU seconds of
+counting, the number of words, and a digest of their counts. gigatoken supports only GPT-2's words
+and returns a Python list; the time includes making the list.
 
     python bench/words.py --corpus DATA/*.jsonl.zst --split gpt2 --rounds 3
 """
