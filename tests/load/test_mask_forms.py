@@ -335,7 +335,7 @@ def test_a_consumer_that_cannot_express_a_mask_is_refused_it(
 
 
 def test_positions_are_refused_where_they_say_nothing() -> None:
-    with pytest.raises(UserError, match="not causal"):
+    with pytest.raises(UserError, match="only work with causal masks"):
         varlen.position_ids(Bidirectional(), grid_of([[2]], 3))
     with pytest.raises(UserError, match="where cached segments start"):
         varlen.position_ids(Causal(), grid_of([[2]], 3, num_queries=1))

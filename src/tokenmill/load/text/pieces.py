@@ -102,11 +102,11 @@ class PieceStore:
                     ids, offsets = encoder.encode(text, origin.epoch, origin.ordinal)
                     pieces = of_document[origin.number]
                     if max(start + length for _, start, length in pieces) > len(ids):
-                        raise _changed(f"document {origin.index} of batch {place} is shorter")
+                        raise _changed(f"document {origin.index} of batch {place.batch} is shorter")
                     self.add(pieces, origin.number, ids, offsets)
                     self.detach(pieces)
         if wanted:
-            raise _changed(f"batch {min(wanted)} does not exist")
+            raise _changed(f"batch {min(wanted).batch} does not exist")
 
 
 def _changed(why: str) -> InputChangedError:
