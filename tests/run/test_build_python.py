@@ -356,7 +356,7 @@ def test_opening_a_dataset_imports_no_module_of_its_tokenizer(
     assert [code for code, _ in answers] == [0, 0, 2]
     assert "not decoded (give --tokenizer" in answers[0][1]
     assert "document 0 begins  <id " in answers[1][1]
-    assert "pass it with tokenizer=... or --tokenizer python:module:name" in answers[2][1]
+    assert "--tokenizer python:module:name" in answers[2][1]
     assert not (tmp_path / "imported").exists()
 
 
