@@ -76,31 +76,18 @@ def _as_pointer(_: Any, address: Any) -> Any:
     return types.voidptr(address), generate
 
 
-@intrinsic
-def _byte_at(_: Any, address: Any) -> Any:
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer), ir.IntType(64))
+def _reader(stored: Any, read: Any) -> Any:
+    """Make an intrinsic that loads an integer from an address, and widens it to another type."""
 
-    return types.int64(address), generate
+    @intrinsic
+    def load(_: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(stored.bitwidth).as_pointer())
+            return context.cast(builder, builder.load(pointer, align=1), stored, read)
 
+        return read(address), generate
 
-@intrinsic
-def _int32_at(_: Any, address: Any) -> Any:
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.sext(builder.load(pointer), ir.IntType(64))
-
-    return types.int64(address), generate
-
-
-@intrinsic
-def _eight_bytes_at(_: Any, address: Any) -> Any:
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.uint64(address), generate
+    return load
 
 
 @intrinsic
@@ -140,13 +127,13 @@ def _trailing_zeros(_: Any, bits: Any) -> Any:
 # These functions take addresses instead of arrays: counting references to an array would take
 # longer than reading a byte. The caller keeps the array alive and checks bounds.
 
-byte_at = cast("Callable[[int], int]", _byte_at)
+byte_at = cast("Callable[[int], int]", _reader(types.uint8, types.int64))
 """For compiled functions: read the byte at an address."""
 
-int32_at = cast("Callable[[int], int]", _int32_at)
-"""For compiled functions: read the signed 32-bit integer at an aligned address."""
+int32_at = cast("Callable[[int], int]", _reader(types.int32, types.int64))
+"""For compiled functions: read the signed 32-bit integer that starts at any address."""
 
-eight_bytes_at = cast("Callable[[int], np.uint64]", _eight_bytes_at)
+eight_bytes_at = cast("Callable[[int], np.uint64]", _reader(types.uint64, types.uint64))
 """For compiled functions: read the eight bytes that start at any address."""
 
 prefetch = cast("Callable[[int], int]", _prefetch)

@@ -31,7 +31,6 @@ from tokenmill.errors import (
 )
 from tokenmill.export import rows as export_rows
 from tokenmill.export.rows import export
-from tokenmill.installed import install_command
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
@@ -525,15 +524,14 @@ def test_a_wrong_key_leaves_nothing_behind(tmp_path: Path, dataset: Dataset, pla
     assert_nothing_but(tmp_path)
 
 
-def test_without_torch_there_are_no_pt_files(
+def test_pt_files_are_written_without_torch_and_read_with_it(
     tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError) as caught:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "torch", None)
         export(dataset, plan, tmp_path / "rows", ExportOptions(format="pt"))
-    assert caught.value.what == ".pt files need PyTorch"
-    assert caught.value.hint == install_command("torch")
-    assert_nothing_but(tmp_path)
+    expected = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
+    assert_equal(read(tmp_path / "rows", "pt"), expected)
 
 
 def test_partitions_that_cannot_be_removed_do_not_become_part_of_the_result(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tokenmill.api.building import Inputs, recipe
+from tokenmill.api.records import names_of
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import UserError
 from tokenmill.read.places.local import expand
@@ -71,25 +73,35 @@ def analyze(
     from tokenmill.report.lengths.figures import Budget
 
     shape = named_shape(model) if isinstance(model, str) else model
-    budget = Budget(tokens_per_batch, activation_memory)
-    question = Question(sequence_lengths, shape, budget)
-    name = _dataset_name(corpus, is_alone=tokenizer is None)
-    if name is not None:
-        if tokenizer is not None or options:
-            raise UserError(
-                "a dataset takes no tokenizer and no reading options",
-                where=str(name),
-                why="it is already tokenized, and is analysed as it was built",
-                hint="leave them out, or give the source files instead of the dataset",
-            )
-        if isinstance(name, Dataset):
-            return analyze_dataset(name, question, advance)
-        with dataset_at(name) as dataset:
+    question = Question(sequence_lengths, shape, Budget(tokens_per_batch, activation_memory))
+    found = _dataset_of(corpus, is_alone=tokenizer is None)
+    if found is not None:
+        _refuse_reading(found, tokenizer, options)
+        with nullcontext(found) if isinstance(found, Dataset) else dataset_at(found) as dataset:
             return analyze_dataset(dataset, question, advance)
+    assert not isinstance(corpus, Dataset)
+    _check_reading(names_of(corpus), tokenizer, options)
+    made = recipe(corpus, tokenizer, "(not written)", **options)
+    return analyze_files(made, tokenizer, question, seed, advance)
+
+
+def _refuse_reading(found: Dataset | str, tokenizer: object, options: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer and reading options for a dataset."""
+    if tokenizer is not None or options:
+        raise UserError(
+            "a dataset takes no tokenizer and no reading options",
+            where=str(found),
+            why="it is already tokenized, and is analysed as it was built",
+            hint="leave them out, or give the source files instead of the dataset",
+        )
+
+
+def _check_reading(names: list[str], tokenizer: object, options: Mapping[str, Any]) -> None:
+    """Refuse files without a tokenizer, and options of a plan."""
     if tokenizer is None:
-        for each in _names(corpus):
-            if "://" not in each:
-                next(expand(each), None)  # reports a missing path before the missing tokenizer
+        for name in names:
+            if "://" not in name:
+                next(expand(name), None)  # reports a missing path before the missing tokenizer
         raise UserError(
             "no tokenizer given",
             why="the input is not the folder of a dataset, so its text must be encoded",
@@ -98,24 +110,16 @@ def analyze(
     if misplaced := [name for name in options if section_of(name) == "pack"]:
         hint = "use sequence_lengths here; tokenmill.make_plan takes the options of a plan"
         raise UserError(f"unknown options of an analysis: {', '.join(misplaced)}", hint=hint)
-    assert not isinstance(corpus, Dataset)
-    made = recipe(corpus, tokenizer, "(not written)", **options)
-    return analyze_files(made, tokenizer, question, seed, advance)
 
 
-def _names(corpus: Dataset | Inputs) -> list[str]:
-    assert not isinstance(corpus, Dataset)
-    return [str(corpus)] if isinstance(corpus, (str, Path)) else list(map(str, corpus))
-
-
-def _dataset_name(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:
+def _dataset_of(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:
     """The dataset or its name if `corpus` is exactly one dataset, else None.
 
     A name in a bucket counts as a dataset if no tokenizer was given.
     """
     if isinstance(corpus, Dataset):
         return corpus
-    names = _names(corpus)
+    names = names_of(corpus)
     if len(names) != 1:
         return None
     if is_remote(names[0]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from tokenmill.api.building import Inputs
+from tokenmill.api.records import names_of
 from tokenmill.encode.split_file import find_split
 from tokenmill.errors import UserError
 from tokenmill.run.commit.workspace import Workspace, is_finished
@@ -55,8 +56,7 @@ def count_words(
         DataError: more records are bad than `max_bad` allows.
         StorageError: a file could not be read or written.
     """
-    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    values: dict[str, Any] = {"inputs": [str(name) for name in names], "out": str(out)}
+    values: dict[str, Any] = {"inputs": names_of(inputs), "out": str(out)}
     values |= {"digits": digits} if split is None else {"digits": digits, "split": split}
     for name, value in options.items():
         section = section_of(name)

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from tokenmill.errors import OutputConflictError
 from tokenmill.export.finished import export_at
 from tokenmill.export.rows import ExportReport, export
-from tokenmill.export.writers import require_torch
 from tokenmill.records import Advance
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe
@@ -24,13 +23,10 @@ def check_export(recipe: Recipe) -> None:
     """Check before a build that its export can work.
 
     Raises:
-        UserError: the format needs a library that is not installed.
         OutputConflictError: the folder for the rows holds something that is not an export.
     """
     if recipe.export is UNSET:
         return
-    if recipe.export.options.format == "pt":
-        require_torch()
     out = Path(recipe.export.out)
     if not _by_subset(recipe) and (out.exists() or out.is_symlink()):
         export_at(out)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.api.building import Inputs
+from tokenmill.api.records import names_of
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.records import Advance
 from tokenmill.vocabulary.training.options import counting_values, make_train_options
@@ -49,7 +50,7 @@ def train_tokenizer(
 
     training, counting = counting_values(options)
     return train(
-        _names(inputs),
+        names_of(inputs),
         out,
         make_train_options(training),
         counting=counting,
@@ -88,7 +89,7 @@ def extend_tokenizer(
     from tokenmill.vocabulary.changing.change import extend_file
 
     file = open_tokenizer(base, encoding)
-    return extend_file(file, _names(on), out, add=add, min_frequency=min_frequency)
+    return extend_file(file, names_of(on), out, add=add, min_frequency=min_frequency)
 
 
 def trim_tokenizer(
@@ -119,7 +120,7 @@ def trim_tokenizer(
     from tokenmill.report.tokenizers.source import open_tokenizer
     from tokenmill.vocabulary.changing.change import trim_file
 
-    return trim_file(open_tokenizer(base, encoding), _names(on), out, to=to)
+    return trim_file(open_tokenizer(base, encoding), names_of(on), out, to=to)
 
 
 def advise_vocabulary(
@@ -167,19 +168,9 @@ def advise_vocabulary(
     )
     corpus = None
     if on is not None:
-        import dataclasses
+        from tokenmill.vocabulary.advice.lengths import lengths_of_counts
 
-        from tokenmill.store.counts.folder import open_counts
-        from tokenmill.vocabulary.advice.lengths import measure_lengths
-
-        counts = open_counts(on)
-        corpus = measure_lengths(
-            counts.total(weights),
-            byte_level=counts.split.byte_level,
-            largest_size=largest_size_of_interest(target, sizes),
-            advance=advance,
-        )
-        corpus = dataclasses.replace(corpus, left_out_bytes=counts.left_out.bytes)
+        corpus = lengths_of_counts(on, weights, largest_size_of_interest(target, sizes), advance)
     return advise(target, corpus, sizes=sizes, sequence_length=sequence_length, multiple=multiple)
 
 
@@ -221,11 +212,9 @@ def report_tokenizers(
         EngineError: a text cannot be encoded exactly.
     """
     from tokenmill.costs import named_shape
-    from tokenmill.report.tokenizers.corpus import is_counts, open_corpus
-    from tokenmill.report.tokenizers.report import Comparison, report_on, report_on_counts
+    from tokenmill.report.tokenizers.report import Comparison, report_on_inputs
     from tokenmill.report.tokenizers.subject import open_subjects
     from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
-    from tokenmill.store.counts.folder import open_counts
 
     asked = Comparison(
         words=words,
@@ -234,19 +223,5 @@ def report_tokenizers(
         model=named_shape(model) if model is not None else None,
         resources=ResourceOptions(workers=workers),
     )
-    names: list[str | Path | object] = []
-    if isinstance(tokenizers, Sequence) and not isinstance(tokenizers, str):
-        names += tokenizers
-    else:
-        names.append(tokenizers)
-    subjects = open_subjects(names, encoding)
-    inputs = [str(name) for name in ([on] if isinstance(on, (str, Path)) else on)]
-    if is_counts(inputs):
-        return report_on_counts(subjects, open_counts(inputs[0]), by, asked, advance)
-    corpus = open_corpus(inputs, ReadOptions(**read), by, advance)
-    return report_on(subjects, corpus, asked, advance)
-
-
-def _names(inputs: Inputs) -> list[str]:
-    names = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    return [str(name) for name in names]
+    subjects = open_subjects(tokenizers, encoding)
+    return report_on_inputs(subjects, names_of(on), ReadOptions(**read), by, asked, advance)

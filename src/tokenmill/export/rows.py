@@ -34,7 +34,7 @@ from tokenmill.export.columns import (
 from tokenmill.export.finished import found_export
 from tokenmill.export.partitions import RowPartitions
 from tokenmill.export.unfinished import Begun, Unfinished, remove_leftover, unfinished
-from tokenmill.export.writers import WRITERS, describe_for_datasets, require_torch
+from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.paths import local_path
@@ -109,8 +109,7 @@ def export(
     `advance` is called with bytes.
 
     Raises:
-        UserError: the plan belongs to another dataset, ids do not fit the dtype, or the format
-            needs a library that is not installed.
+        UserError: the plan belongs to another dataset, or ids do not fit the dtype.
         OutputConflictError: something else is at `out`; with `overwrite`, something that is not
             an export.
         VerificationError: the plan does not fit the dataset.
@@ -121,8 +120,6 @@ def export(
     out = local_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     check_dtype(dataset, options)
-    if options.format == "pt":
-        require_torch()
     wanted = _describe(reader, options)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
@@ -230,6 +227,7 @@ def _write(
     written = _counted(advance, total, series.row_length * token_bytes(dtypes))
 
     def write_file(number: int) -> None:
+        """Write one output file and forget its partition."""
         stem = series.stem(number)
         writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
         room = empty_columns(dtypes, series.rows_at_once, series.row_length)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tokenmill.arrow_arrays import number_array
-from tokenmill.errors import UserError
 from tokenmill.export.columns import Columns
 from tokenmill.export.torch_file import TorchFile
-from tokenmill.installed import install_command
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
 from tokenmill.store.files import ArrowSink, write_pieces
@@ -62,17 +59,6 @@ class NpyWriter(Writer):
     def finish(self) -> list[Path]:
         """The files are complete already."""
         return self._paths
-
-
-def require_torch() -> None:
-    """Refuse `.pt` files where nothing could read them; writing them does without PyTorch.
-
-    Raises:
-        UserError: PyTorch is not installed.
-    """
-    if find_spec("torch") is None:
-        why = "No module named 'torch'"
-        raise UserError(".pt files need PyTorch", why=why, hint=install_command("torch"))
 
 
 class TorchWriter(Writer):

@@ -155,6 +155,7 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
     looked_at: dict[str, Source] = {}
 
     def ready(before: Source, source: Source) -> Source:
+        """Return a source with its format and compression, detected if necessary."""
         if not before.is_distant or (source.is_distant and _reads_ranges(source)):
             return source
         if not source.is_distant:

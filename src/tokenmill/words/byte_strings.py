@@ -8,12 +8,12 @@ for the words of a corpus and for the chunks of the memo engine.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import byte_at, compiled, eight_bytes_at, inlined
+from tokenmill.compiled import byte_at, compiled, eight_bytes_at, inlined, inner
 from tokenmill.records import Int32Array, Int64Array
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -98,60 +98,84 @@ def _equal(one: int, other: int, size: int) -> bool:
     return same == size
 
 
+class Strings(NamedTuple):
+    """The strings of a table."""
+
+    slots: UInt64Array
+    """Shape (num_slots, 2), by hash. Column 0 is 0 if the slot is free, else the number of an entry
+    + 1 with half of the hash above it. Column 1 has the first bytes, with the length above them (8
+    means 8 or more)."""
+    places: Int64Array
+    """Shape (num_entries + 1, 2); column 0 has the start of each entry in `keys`."""
+    keys: UInt8Array
+
+
+class _Addresses(NamedTuple):
+    """The addresses of the arrays of `Strings`."""
+
+    slots: int
+    places: int
+    keys: int
+    mask: int
+    """One less than the number of slots."""
+
+
+@inner
+def _find(
+    start: int, size: int, tag: np.uint64, short: np.uint64, table: _Addresses
+) -> tuple[int, int]:
+    """Return the slot of the string at an address and its number; -1 and a free slot if it is new.
+
+    `short` is column 1 of its slot.
+    """
+    slot, number = int(np.int64(tag)) & table.mask, -1
+    entry = eight_bytes_at(table.slots + 16 * slot)
+    while entry:
+        if entry >> np.uint64(32) == tag and eight_bytes_at(table.slots + 16 * slot + 8) == short:
+            number = int(np.int64(entry & np.uint64(0xFFFFFFFF))) - 1
+            place = table.places + 16 * number
+            key = int(np.int64(eight_bytes_at(place)))
+            if size < 8 or (
+                int(np.int64(eight_bytes_at(place + 16))) - key == size
+                and _equal(start + 7, table.keys + key + 7, size - 7)
+            ):
+                break
+        number = -1
+        slot = (slot + 1) & table.mask
+        entry = eight_bytes_at(table.slots + 16 * slot)
+    return slot, number
+
+
 @compiled
 def look_up(
-    data: UInt8Array,
-    edges: Int64Array,
-    tags: UInt64Array,
-    slots: UInt64Array,
-    places: Int64Array,
-    keys: UInt8Array,
-    count: int,
+    data: UInt8Array, edges: Int64Array, tags: UInt64Array, strings: Strings, count: int
 ) -> tuple[Int32Array, Int64Array]:
     """Return the number of each string, and which strings are new.
-
-    slots: shape (num_slots, 2), by hash. Column 0 is 0 if the slot is free, else the number of an
-    entry + 1 with half of the hash above it. Column 1 has the first bytes, with the length above
-    them (8 means 8 or more).
-    places: shape (num_entries + 1, 2); column 0 has the start of each entry in `keys`.
 
     New strings get the numbers `count`, `count` + 1 and so on. The caller provides a free slot for
     every string and space in `keys` for all bytes.
     """
+    slots, places, keys = strings
     numbers, new = np.empty(len(tags), np.int32), np.empty(len(tags), np.int64)
     num_new = 0
     mask = len(slots) - 1
     address, length = data.ctypes.data, len(data)
-    kept = keys.ctypes.data
+    table = _Addresses(slots.ctypes.data, places.ctypes.data, keys.ctypes.data, mask)
     for first in range(0, len(tags), FETCHED_STRINGS):
         last = min(first + FETCHED_STRINGS, len(tags))
         fetched = np.uint64(0)  # slots that are fetched together arrive in the time of one
         for string in range(first, last):
             fetched ^= slots[np.int64(tags[string]) & mask, 0]
-        new[num_new] = np.int64(
-            fetched
-        )  # overwritten later; keeps the compiler from removing the reads
+        # Overwritten later; keeps the compiler from removing the reads.
+        new[num_new] = np.int64(fetched)
         for string in range(first, last):
             start, size = edges[string], edges[string + 1] - edges[string]
-            tag = tags[string]
             short = _low_bytes(address, start, length, min(size, 7))
             short |= np.uint64(min(size, 8)) << np.uint64(56)
-            slot = np.int64(tag) & mask
-            number = np.int64(-1)
-            while slots[slot, 0]:
-                if slots[slot, 1] == short and slots[slot, 0] >> np.uint64(32) == tag:
-                    number = np.int64(slots[slot, 0] & np.uint64(0xFFFFFFFF)) - 1
-                    key = places[number, 0]
-                    if size < 8 or (
-                        places[number + 1, 0] - key == size
-                        and _equal(address + start + 7, kept + key + 7, size - 7)
-                    ):
-                        break
-                number = np.int64(-1)
-                slot = (slot + 1) & mask
+            slot, number = _find(address + start, size, tags[string], short, table)
             if number < 0:
-                number = np.int64(count + num_new)
-                slots[slot, 0] = tag << np.uint64(32) | np.uint64(number + 1)
+                number = count + num_new
+                slots[slot, 0] = tags[string] << np.uint64(32) | np.uint64(number + 1)
                 slots[slot, 1] = short
                 key = places[number, 0]
                 for i in range(size):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tokenmill.compiled import byte_at, compiled, inner
 from tokenmill.records import Int64Array
 from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.words.utf8 import code_at, size_at
 
 OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
 """Kinds of characters. ALONE is a word by itself, as in `Digits`. LETTER is any letter; UPPERCASE,
@@ -48,26 +49,9 @@ LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
 
 
 @inner
-def size_at(data: int, place: int) -> int:
-    """Return the size in bytes of the character at a place."""
-    first = byte_at(data + place)
-    return 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
-
-
-@inner
 def kind_at(data: int, place: int, kinds: int) -> int:
     """Return the kind of the character at a place."""
-    code = byte_at(data + place)
-    if code >= 0xF0:
-        high = (code & 0x07) << 18 | (byte_at(data + place + 1) & 0x3F) << 12
-        low = (byte_at(data + place + 2) & 0x3F) << 6 | byte_at(data + place + 3) & 0x3F
-        code = high | low
-    elif code >= 0xE0:
-        low = (byte_at(data + place + 1) & 0x3F) << 6 | byte_at(data + place + 2) & 0x3F
-        code = (code & 0x0F) << 12 | low
-    elif code >= 0xC0:
-        code = (code & 0x1F) << 6 | byte_at(data + place + 1) & 0x3F
-    return byte_at(kinds + code)
+    return byte_at(kinds + code_at(data, place))
 
 
 @inner

@@ -22,6 +22,7 @@ from tokenmill.words.patterns import (
     with_numbers,
 )
 from tokenmill.words.splits import Json, Split, steps_of
+from tokenmill.words.utf8 import size_at
 
 WORDS_A_SCAN = 1 << 13
 """Edges found per scan; few enough that they stay in the processor's cache."""
@@ -161,5 +162,5 @@ def _composed_already(
                 composed[document] = False
                 break
             last = kind
-            place += s.size_at(data, place)
+            place += size_at(data, place)
     return composed

@@ -49,6 +49,9 @@ class ModelFile:
     marks_starts: bool
     """Spaces become ▁ (`escape_whitespaces`), and the one that is added comes before the text
     (no `treat_whitespace_as_suffix`)."""
+    repeats_options: bool
+    """The trainer's or the normalizer's options come in two messages. The library merges them;
+    here the last one counts."""
 
     @property
     def unk_id(self) -> int:
@@ -76,7 +79,9 @@ def read_model(data: bytes) -> ModelFile:
         raise UserError("this is not a SentencePiece model", why="it has no unknown piece")
     kind = spec.get(_MODEL_TYPE, UNIGRAM)
     falls_back, marks_starts = bool(spec.get(_BYTE_FALLBACK)), not spec.get(_MARKS_ENDS) and escapes
-    return ModelFile(pieces, kind, falls_back, normalizer, marks_starts)
+    numbers = [number for number, _ in fields]
+    repeats = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
+    return ModelFile(pieces, kind, falls_back, normalizer, marks_starts, repeats)
 
 
 def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:

@@ -11,6 +11,7 @@ from tokenmill.compiled import compiled
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import (
     MIN_ENTRIES,
+    Strings,
     UInt8Array,
     grown,
     look_up,
@@ -88,15 +89,9 @@ class WordTable:
 
     def _numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
         self._make_room(len(edges) - 1, int(edges[-1] - edges[0]))
-        numbers, new = look_up(
-            data,
-            edges,
-            tags_of(data, edges, self._basis),
-            self._slots,
-            self._places,
-            self._keys,
-            self._count,
-        )
+        strings = Strings(self._slots, self._places, self._keys)
+        tags = tags_of(data, edges, self._basis)
+        numbers, new = look_up(data, edges, tags, strings, self._count)
         self._count += len(new)
         return numbers
 

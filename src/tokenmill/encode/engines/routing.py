@@ -69,6 +69,7 @@ class RoutedEngine:
         self._in_ascii = in_ascii
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """Return the ids of every text; those that the routes find are encoded by the reference."""
         search = self._routes.search
         in_ascii = self._in_ascii
         routed = [

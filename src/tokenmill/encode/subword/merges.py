@@ -22,7 +22,14 @@ import numpy as np
 
 from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.encode.subword.draws import draw, threshold
-from tokenmill.encode.subword.pair_table import PairTable, pair_table, slot_of, value_at
+from tokenmill.encode.subword.pair_table import (
+    PairAddresses,
+    PairTable,
+    addresses_of,
+    pair_table,
+    slot_of,
+    value_at,
+)
 from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
 from tokenmill.records import Int32Array, Int64Array
 
@@ -153,17 +160,14 @@ def _merge(
     """Write the ids of every word, and their edges."""
     dropout, key = chance
     ids, ranks, results = word.ids, word.ranks, merges.results
-    keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
-    mask = len(merges.table.keys) - 1
+    pairs = addresses_of(merges.table)
     num_ids, draws = 0, np.uint64(0)
     for i in range(len(offsets) - 1):
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         if length <= MAX_SCANNED_SYMBOLS and not dropout:
             for place in range(length):
                 result[num_ids + place] = symbols[first + place]
-            num_ids += _merge_by_scanning(
-                result, num_ids, length, ranks, results, keys, values, mask
-            )
+            num_ids += _merge_by_scanning(result, num_ids, length, ranks, pairs, results)
         else:
             chances = (dropout, key, draws)
             draws = _merge_by_heap(word, symbols, first, length, merges, chances)
@@ -181,21 +185,16 @@ def _merge_by_scanning(
     first: int,
     length: int,
     ranks: Int64Array,
+    pairs: PairAddresses,
     results: Int32Array,
-    keys: int,
-    values: int,
-    mask: int,
 ) -> int:
-    """Merge a short word in place, from `first` on, without a heap; return the number of its ids.
-
-    For `keys`, `values` and `mask`, see `value_at`.
-    """
+    """Merge a short word in place, from `first` on; return the number of its ids."""
     never = np.int64(1) << np.int64(62)
     low, high = first, first + length - 1  # the positions whose ranks must be looked up
     last = high
     while last > first:
         for i in range(low, high):
-            rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
+            rank = value_at(pairs, np.int64(ids[i]), np.int64(ids[i + 1]))
             ranks[i - first] = rank if rank >= 0 else never
         best, place = never, first
         for i in range(first, last):
@@ -224,15 +223,14 @@ def _merge_by_heap(  # noqa: C901
     """Merge a word until all merges are dropped; return how many numbers were drawn so far."""
     dropout, key, draws = chance
     ids, following, preceding, ranks, heap, left_out = word
-    keys, values = merges.table.keys.ctypes.data, merges.table.values.ctypes.data
-    mask, results = len(merges.table.keys) - 1, merges.results
+    pairs, results = addresses_of(merges.table), merges.results
     for i in range(length):
         ids[i], following[i], preceding[i] = symbols[first + i], i + 1, i - 1
     ranks[length - 1] = -1
     num_left_out = 0
     size: int | np.int64 = np.int64(0)  # a literal would have another type than the later values
     for i in range(length - 1):
-        rank = value_at(keys, values, mask, np.int64(ids[i]), np.int64(ids[i + 1]))
+        rank = value_at(pairs, np.int64(ids[i]), np.int64(ids[i + 1]))
         ranks[i] = rank
         if rank >= 0:
             size = _push(heap, size, rank << 32 | i)
@@ -260,7 +258,7 @@ def _merge_by_heap(  # noqa: C901
         for left in (place, before):
             other = following[left] if left >= 0 else length
             if other < length:
-                rank = value_at(keys, values, mask, np.int64(ids[left]), np.int64(ids[other]))
+                rank = value_at(pairs, np.int64(ids[left]), np.int64(ids[other]))
                 ranks[left] = rank
                 if rank >= 0:
                     size = _push(heap, size, rank << 32 | left)

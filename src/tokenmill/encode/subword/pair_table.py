@@ -32,33 +32,45 @@ def pair_table(lefts: Int32Array, rights: Int32Array, values: Int32Array) -> Pai
     return table
 
 
+class PairAddresses(NamedTuple):
+    """The addresses of a table's arrays, which are passed on without counting references."""
+
+    keys: int
+    values: int
+    mask: int
+    """One less than the number of slots."""
+
+
 @inlined
-def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> np.int64:
-    """Return the slot of a pair, or the free slot for it."""
-    key = (np.int64(left) << np.int64(32)) | np.int64(right)
-    mask = np.int64(len(table.keys) - 1)
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    slot = np.int64(mixed >> np.uint64(32)) & mask
-    while table.keys[slot] != key and table.keys[slot] != NOTHING:
-        slot = (slot + np.int64(1)) & mask
-    return slot
+def addresses_of(table: PairTable) -> PairAddresses:
+    """Return the addresses of a table's arrays."""
+    return PairAddresses(table.keys.ctypes.data, table.values.ctypes.data, len(table.keys) - 1)
 
 
 @inner
-def value_at(keys: int, values: int, mask: int, left: int | np.int64, right: int | np.int64) -> int:
-    """Return the value of a pair, or -1, from a table at two addresses.
-
-    keys, values: the addresses of the table's arrays
-    mask: the number of slots minus 1
-    """
-    key = left << 32 | right
+def slot_at(keys: int, mask: int, left: np.int64, right: np.int64) -> int:
+    """Return the slot of a pair, or the free slot for it."""
+    key = left << np.int64(32) | right
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     slot = int(np.int64(mixed >> np.uint64(32))) & mask
     kept = np.int64(eight_bytes_at(keys + 8 * slot))
     while kept not in (key, NOTHING):
         slot = (slot + 1) & mask
         kept = np.int64(eight_bytes_at(keys + 8 * slot))
-    return int32_at(values + 4 * slot)
+    return slot
+
+
+@inlined
+def slot_of(table: PairTable, left: int | np.int64, right: int | np.int64) -> int:
+    """Return the slot of a pair, or the free slot for it."""
+    mask = len(table.keys) - 1
+    return slot_at(table.keys.ctypes.data, mask, np.int64(left), np.int64(right))
+
+
+@inner
+def value_at(table: PairAddresses, left: np.int64, right: np.int64) -> int:
+    """Return the value of a pair, or -1."""
+    return int32_at(table.values + 4 * slot_at(table.keys, table.mask, left, right))
 
 
 @compiled

@@ -74,6 +74,7 @@ class ArrowFileTable:
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Return the batches of the requested groups."""
         start, stop = command.groups or (0, self.num_groups)
         row = command.first_row
         if row is None:
@@ -114,6 +115,7 @@ class ArrowStreamTable:
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Return all batches, because a stream has no groups."""
         return 0, self._batches()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

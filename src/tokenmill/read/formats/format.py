@@ -233,6 +233,7 @@ class ByteFormat:
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
+        """Yield the bytes of the records that start in an extent."""
         if source.compression == "none":  # a small file needs no large buffer
             block_bytes = min(block_bytes, source.num_bytes + 1)
         first = max(extent.start - len(self.delimiter(fields)), 0)

@@ -68,6 +68,7 @@ class ParquetTable:
     def batches(
         self, command: ReadRows, announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Return batches of row groups; announce their byte ranges if the file is remote."""
         metadata = self._file.metadata
         start, stop = command.groups or (0, metadata.num_row_groups)
         if self._block_bytes:

@@ -103,6 +103,7 @@ class ScannedFormat(ByteFormat):
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
+        """Yield the records of a whole file, which comes in one extent."""
         if source.compression == "none":  # a small file needs only a small buffer
             block_bytes = min(block_bytes, source.num_bytes + 1)
         with opened(source, raw, (0, source.num_bytes)) as stream:

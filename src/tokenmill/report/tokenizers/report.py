@@ -9,7 +9,7 @@ from tokenmill.costs import ModelShape
 from tokenmill.errors import UserError
 from tokenmill.measure.tallies import Sums, Tally
 from tokenmill.records import Advance
-from tokenmill.report.tokenizers.corpus import Corpus
+from tokenmill.report.tokenizers.corpus import Corpus, is_counts, open_corpus
 from tokenmill.report.tokenizers.counted import WORDS_OF_COUNTS, counted_corpus, measure_counts
 from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
 from tokenmill.report.tokenizers.figures import (
@@ -30,8 +30,8 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
     vocabulary_facts,
 )
 from tokenmill.run.measure import Measuring, measure
-from tokenmill.run.recipe.options import ResourceOptions
-from tokenmill.store.counts.folder import CountsFolder
+from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
+from tokenmill.store.counts.folder import CountsFolder, open_counts
 from tokenmill.suggestions import nearest
 
 MAX_LENGTH = 1 << 24
@@ -106,6 +106,26 @@ class _Progress:
     def tell(self, stage: str, done: int, total: int) -> None:
         """Report the progress of one tokenizer."""
         self.advance(stage, self.number * total + done, self.count * total)
+
+
+def report_on_inputs(
+    subjects: Sequence[Subject],
+    inputs: Sequence[str],
+    read: ReadOptions,
+    by: str | None,
+    asked: Comparison,
+    advance: Advance,
+) -> Report:
+    """Measure tokenizers on files, on the sources of a dataset, or on a folder of word counts.
+
+    Raises:
+        UserError: an input, a column or the base group does not exist.
+        DataError: an input is damaged.
+        EngineError: a text cannot be encoded, or no engine is exact.
+    """
+    if is_counts(inputs):
+        return report_on_counts(subjects, open_counts(inputs[0]), by, asked, advance)
+    return report_on(subjects, open_corpus(inputs, read, by, advance), asked, advance)
 
 
 def report_on(

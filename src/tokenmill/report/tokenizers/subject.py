@@ -62,16 +62,19 @@ def open_subject(tokenizer: str | Path | object, encoding: str | RankEncoding = 
 
 
 def open_subjects(
-    tokenizers: Sequence[str | Path | object], encoding: str | RankEncoding
+    tokenizers: str | Path | object | Sequence[str | Path | object], encoding: str | RankEncoding
 ) -> list[Subject]:
-    """Open several tokenizers; `encoding` applies to rank files.
+    """Open one or several tokenizers; `encoding` applies to rank files.
 
     Raises:
         UserError: a tokenizer cannot be found, or is named twice.
     """
+    names: list[object] = [tokenizers]
+    if isinstance(tokenizers, Sequence) and not isinstance(tokenizers, str):
+        names = [*tokenizers]
     subjects: list[Subject] = []
-    for tokenizer in tokenizers:
-        is_meant = len(tokenizers) == 1 or str(tokenizer).endswith(".tiktoken")
+    for tokenizer in names:
+        is_meant = len(names) == 1 or str(tokenizer).endswith(".tiktoken")
         subject = open_subject(tokenizer, encoding if is_meant else "")
         if any(subject.name == other.name for other in subjects):
             raise UserError("a tokenizer is named twice", where=subject.name)

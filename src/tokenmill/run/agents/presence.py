@@ -83,5 +83,7 @@ def states(store: ObjectStore) -> list[AgentState]:
 
 def attempts_of(store: ObjectStore) -> list[Attempt]:
     """Return all attempts at a run, in the order of their start."""
-    found = [state.attempt for state in states(store) if state.attempt]
-    return sorted(found, key=lambda attempt: attempt.started)
+    found = [(state, state.attempt) for state in states(store) if state.attempt]
+    # `started` counts whole seconds; the clock of the last beat is finer.
+    found.sort(key=lambda each: (each[1].started, each[0].clock - each[0].seconds))
+    return [attempt for _, attempt in found]

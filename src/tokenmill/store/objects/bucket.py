@@ -37,6 +37,11 @@ class BucketStore:
         return self._client.location
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:  # noqa: ARG002
+        """Create an object as in `ObjectStore`; several tries if the store contradicts itself.
+
+        Raises:
+            StorageError: the store fails.
+        """
         for seconds in WAITS:
             time.sleep(seconds * random.uniform(0.5, 1.5))  # noqa: S311
             try:

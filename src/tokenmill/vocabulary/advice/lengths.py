@@ -6,11 +6,14 @@ merge removes one token. So a single training gives the exact length at every si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from tokenmill.records import Advance, Int64Array
+from tokenmill.store.counts.folder import open_counts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.symbols import Alphabet, byte_symbols, character_symbols
@@ -63,6 +66,26 @@ def measure_lengths(
     merges = learn_merges(words, symbols, options, advance)
     lengths = merges.corpus_lengths()
     return LengthCurve(len(symbols), lengths, count_characters(words), words.num_bytes)
+
+
+def lengths_of_counts(
+    folder: str | Path,
+    weights: Mapping[str, int] | None,
+    largest_size: int,
+    advance: Advance | None = None,
+) -> LengthCurve:
+    """Measure the corpus of a folder of word counts; `weights` counts groups more than once.
+
+    Raises:
+        UserError: the counts do not exist.
+        VerificationError: the counts are damaged.
+    """
+    counts = open_counts(folder)
+    words, byte_level = counts.total(weights), counts.split.byte_level
+    curve = measure_lengths(
+        words, byte_level=byte_level, largest_size=largest_size, advance=advance
+    )
+    return replace(curve, left_out_bytes=counts.left_out.bytes)
 
 
 def count_characters(words: WordCounts) -> int:

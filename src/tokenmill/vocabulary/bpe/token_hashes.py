@@ -53,7 +53,7 @@ def following(spelling: Spelling, left: Integer, right: Integer) -> tuple[np.uin
 
 
 @inlined
-def slot_of_hash(taken: PairTable, value: np.uint64) -> np.int64:
+def slot_of_hash(taken: PairTable, value: np.uint64) -> int:
     """Return the slot of a hash (63 bits of it), or the free slot for it."""
     return slot_of(taken, np.int64(value >> np.uint64(33)), np.int64(value & np.uint64(0xFFFFFFFF)))
 

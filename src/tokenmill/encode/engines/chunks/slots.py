@@ -21,21 +21,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.compiled import (
-    byte_at,
-    compiled,
-    eight_bytes_at,
-    folded_product,
-    inner,
-    prefetch,
-    trailing_zeros,
-)
+from tokenmill.compiled import compiled, eight_bytes_at, folded_product, inner, prefetch
+from tokenmill.encode.engines.chunks.cuts import Cuts
+from tokenmill.encode.engines.chunks.edges import BLOCK_ROOM, addresses_of, find_edges
 from tokenmill.records import Int64Array, UInt32Array
 from tokenmill.words.byte_strings import UInt8Array, UInt64Array
-
-BoolArray = npt.NDArray[np.bool_]
 
 SLOT_WORDS = 4
 MAX_SLOT_BYTES = 16
@@ -48,12 +39,19 @@ MAX_KEPT_IDS = 512
 NEVER_KEPT, NEW = 0x7FFFFF, 0x800000
 """Special values of the number of ids. Word 3 of a NEW entry holds the start of the chunk in its
 low 40 bits, and above them 1 + the index in `asked` of the request for its ids."""
-CHUNKS_A_BLOCK = 128
-BLOCK_ROOM = CHUNKS_A_BLOCK + 9
-"""A block can have a few more chunks, because edges are found eight bytes at a time."""
 
 DOCUMENT, PLACE, NUM_IDS, NUM_ASKED, NUM_PENDING, NUM_NEW = range(6)
 """Indexes into the `state` of `find_ids`."""
+
+
+class Entries(NamedTuple):
+    """The table."""
+
+    slots: UInt64Array
+    """Shape (num_slots * SLOT_WORDS,); the number of slots is a power of two."""
+    rest: UInt64Array
+    secrets: tuple[np.uint64, np.uint64]
+    """The secrets of the hash."""
 
 
 class Block(NamedTuple):
@@ -70,6 +68,8 @@ class Block(NamedTuple):
 class Output(NamedTuple):
     """The arrays that `find_ids` writes to."""
 
+    state: Int64Array
+    """Shape (6,): at first, `DOCUMENT` and `PLACE` say where to start, and the others are 0."""
     ids: UInt32Array
     """The ids of chunks that are in the table, in order."""
     asked: Int64Array
@@ -81,85 +81,21 @@ class Output(NamedTuple):
     """Shape (num_documents + 1, 2): ids and pending chunks before the end of each document."""
 
 
-SPACE = ord(" ")
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_TAG_BITS, _KEY_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
-_SIZE_SHIFT, _COUNT_SHIFT = np.uint64(32), np.uint64(40)
+TAG_BITS, KEY_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+_SIZE_SHIFT, COUNT_SHIFT = np.uint64(32), np.uint64(40)
 _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 
 @inner
-def _is_cut(data: int, place: int, pairs: int, solid: int, alone: int) -> int:
-    """Whether to cut before the byte at `place`."""
-    byte, last = byte_at(data + place), byte_at(data + place - 1)
-    if byte & 0xF0 == 0xE0:
-        middle, end = byte_at(data + place + 1) & 0x3F, byte_at(data + place + 2) & 0x3F
-        return byte_at(alone + ((byte & 0x0F) << 12 | middle << 6 | end))
-    if byte < 0x80 and last < 0x80:
-        return byte_at(pairs + (last << 7 | byte))
-    if byte != SPACE:
-        return 0
-    before = byte_at(data + place - 2)
-    if before >= 0xC0:
-        return byte_at(solid + ((before & 0x1F) << 6 | last & 0x3F))
-    first = byte_at(data + place - 3)
-    if first < 0xE0:  # the last character has four bytes
-        return 0
-    return byte_at(solid + ((first & 0x0F) << 12 | (before & 0x3F) << 6 | last & 0x3F))
-
-
-@inner
-def find_edges(
-    data: int, place: int, stop: int, edges: Int64Array, pairs: int, solid: int, alone: int
-) -> int:
-    """Write the edges of the chunks from `place` on; return the number of chunks.
-
-    `pairs`, `solid` and `alone` are the addresses of the arrays of `Cuts`.
-    """
-    edges[0] = place
-    count = 0
-    place += 1
-    while place < stop and count < CHUNKS_A_BLOCK:
-        word = eight_bytes_at(data + place)
-        last = byte_at(data + place - 1)
-        if last < 0x80 and not word & _HIGH_BITS and place + 8 <= stop:
-            cuts = np.uint64(0)
-            for i in range(8):
-                byte = byte_at(data + place + i)
-                cuts |= np.uint64(byte_at(pairs + (last << 7 | byte))) << np.uint64(i)
-                last = byte
-            while cuts:
-                count += 1
-                edges[count] = place + trailing_zeros(cuts)
-                cuts &= cuts - _ONE
-            place += 8
-            continue
-        if _is_cut(data, place, pairs, solid, alone):
-            count += 1
-            edges[count] = place
-        place += 1
-    if place >= stop:
-        count += 1
-        edges[count] = stop
-    return count
-
-
-@inner
-def hash_chunks(
-    data: int,
-    count: int,
-    edges: Int64Array,
-    heads: UInt64Array,
-    secrets: tuple[np.uint64, np.uint64],
-    slots: int,
-    mask: int,
-) -> None:
+def hash_chunks(data: int, count: int, block: Block, entries: Entries) -> None:
     """Write words 0 to 2 of the slot of each chunk to `heads`, and prefetch the slot.
 
     Like wyhash, the hash xors 16 bytes at a time with two secrets, multiplies the halves to
     128 bits, and folds the product.
     """
-    low, high = secrets
+    edges, heads = block.edges, block.heads
+    low, high = entries.secrets
+    slots, mask = entries.slots.ctypes.data, len(entries.slots) // SLOT_WORDS - 1
     for chunk in range(count):
         start = data + edges[chunk]
         size = edges[chunk + 1] - edges[chunk]
@@ -175,7 +111,7 @@ def hash_chunks(
             if size - place < 8:
                 word &= (_ONE << np.uint64(8 * (size - place))) - _ONE
             code = folded_product(code ^ word ^ low, high)
-        tag = code & _TAG_BITS
+        tag = code & TAG_BITS
         heads[chunk, 0] = tag | np.uint64(size) << _SIZE_SHIFT
         heads[chunk, 1] = first
         heads[chunk, 2] = second
@@ -195,36 +131,30 @@ def _same_rest(chunk: int, size: int, kept: int) -> bool:
 
 
 @inner
-def look_up(
-    data: int,
-    count: int,
-    edges: Int64Array,
-    heads: UInt64Array,
-    slots: UInt64Array,
-    rest: int,
-    found: Int64Array,
-) -> int:
+def look_up(data: int, count: int, block: Block, entries: Entries) -> int:
     """Write where the slot of each chunk begins, -1 for long ones; return how many are new."""
+    edges, found, heads = block
+    slots, rest = entries.slots, entries.rest.ctypes.data
     num_new = 0
     mask = len(slots) // SLOT_WORDS - 1
     for chunk in range(count):
         start, size = edges[chunk], edges[chunk + 1] - edges[chunk]
         key, first, second = heads[chunk, 0], heads[chunk, 1], heads[chunk, 2]
-        slot = np.int64(key & _TAG_BITS) & mask
+        slot = np.int64(key & TAG_BITS) & mask
         at = slot * SLOT_WORDS if size <= MAX_KEPT_BYTES else -1
         while at >= 0:
             if not slots[at]:
-                slots[at] = key | np.uint64(NEW) << _COUNT_SHIFT
+                slots[at] = key | np.uint64(NEW) << COUNT_SHIFT
                 slots[at + 1], slots[at + 2] = first, second
                 slots[at + 3] = np.uint64(start)
                 num_new += 1
                 break
-            if slots[at] & _KEY_BITS == key and slots[at + 1] == first and slots[at + 2] == second:
+            if slots[at] & KEY_BITS == key and slots[at + 1] == first and slots[at + 2] == second:
                 if size <= MAX_SLOT_BYTES:
                     break
                 kept = rest + 8 * int(slots[at + 3])
-                if np.int64(slots[at] >> _COUNT_SHIFT) == NEW:
-                    kept = data + int(slots[at + 3] & _KEY_BITS) + MAX_SLOT_BYTES
+                if np.int64(slots[at] >> COUNT_SHIFT) == NEW:
+                    kept = data + int(slots[at + 3] & KEY_BITS) + MAX_SLOT_BYTES
                 if _same_rest(data + start, size, kept):
                     break
             slot = (slot + 1) & mask
@@ -234,23 +164,15 @@ def look_up(
 
 
 @inner
-def write_ids(
-    num_chunks: int,
-    edges: Int64Array,
-    found: Int64Array,
-    slots: UInt64Array,
-    rest: UInt64Array,
-    state: Int64Array,
-    ids: UInt32Array,
-    asked: Int64Array,
-    pending: Int64Array,
-) -> None:
+def write_ids(num_chunks: int, block: Block, entries: Entries, output: Output) -> None:
     """Write the ids of known chunks, and request those of the others."""
+    edges, found, slots, rest = block.edges, block.found, entries.slots, entries.rest
+    state, ids, asked, pending, _ = output
     num_ids, num_asked, num_pending = state[NUM_IDS], state[NUM_ASKED], state[NUM_PENDING]
     for chunk in range(num_chunks):
         at, size = found[chunk], edges[chunk + 1] - edges[chunk]
         both = slots[at + 3]
-        count = np.int64(slots[at] >> _COUNT_SHIFT) if at >= 0 else NEVER_KEPT
+        count = np.int64(slots[at] >> COUNT_SHIFT) if at >= 0 else NEVER_KEPT
         if count <= MAX_SLOT_IDS and size <= MAX_SLOT_BYTES:
             ids[num_ids] = np.uint32(both)
             ids[num_ids + 1] = np.uint32(both >> _HALF)
@@ -262,14 +184,14 @@ def write_ids(
                 ids[num_ids + i] = np.uint32(rest[first + (i >> 1)] >> np.uint64(32 * (i & 1)))
             num_ids += count
             continue
-        question = np.int64(both >> _COUNT_SHIFT) - 1
+        question = np.int64(both >> COUNT_SHIFT) - 1
         if count == NEVER_KEPT or question < 0:
             question = num_asked
             asked[num_asked, 0], asked[num_asked, 1] = edges[chunk], edges[chunk + 1]
             asked[num_asked, 2] = at if count == NEW else -1
             num_asked += 1
             if count == NEW:
-                slots[at + 3] = both | np.uint64(num_asked) << _COUNT_SHIFT
+                slots[at + 3] = both | np.uint64(num_asked) << COUNT_SHIFT
         pending[num_pending, 0], pending[num_pending, 1] = num_ids, question
         num_pending += 1
     state[NUM_IDS], state[NUM_ASKED], state[NUM_PENDING] = num_ids, num_asked, num_pending
@@ -279,13 +201,10 @@ def write_ids(
 def find_ids(
     texts: UInt8Array,
     offsets: Int64Array,
-    cuts: tuple[BoolArray, BoolArray, BoolArray],
-    slots: UInt64Array,
-    rest: UInt64Array,
-    secrets: tuple[np.uint64, np.uint64],
+    cuts: Cuts,
+    entries: Entries,
     room: int,
     block: Block,
-    state: Int64Array,
     output: Output,
 ) -> None:
     """Cut documents into chunks, and write the ids of those that are in the table.
@@ -294,13 +213,9 @@ def find_ids(
     for another block.
 
     offsets: shape (num_documents + 1,), the edges of documents in `texts`
-    state: shape (6,); `DOCUMENT` and `PLACE` say where to start, the others are 0
     """
-    edges, found, heads = block
-    ids, asked, pending, known = output
-    data, table, beside = texts.ctypes.data, slots.ctypes.data, rest.ctypes.data
-    pairs, solid, alone = cuts[0].ctypes.data, cuts[1].ctypes.data, cuts[2].ctypes.data
-    mask = len(slots) // SLOT_WORDS - 1
+    state, ids, asked, pending, known = output
+    data, addresses = texts.ctypes.data, addresses_of(cuts)
     most_ids = len(ids) - BLOCK_ROOM * MAX_KEPT_IDS
     most_asked, most_pending = len(asked) - BLOCK_ROOM, len(pending) - BLOCK_ROOM
     most_new = room - BLOCK_ROOM
@@ -312,94 +227,13 @@ def find_ids(
             is_full |= (state[NUM_PENDING] > most_pending) | (state[NUM_NEW] > most_new)
             if is_full:  # one branch compiles faster than four
                 break
-            count = find_edges(data, place, stop, edges, pairs, solid, alone)
-            hash_chunks(data, count, edges, heads, secrets, table, mask)
-            state[NUM_NEW] += look_up(data, count, edges, heads, slots, beside, found)
-            write_ids(count, edges, found, slots, rest, state, ids, asked, pending)
-            place = edges[count]
+            count = find_edges(data, place, stop, addresses, block.edges)
+            hash_chunks(data, count, block, entries)
+            state[NUM_NEW] += look_up(data, count, block, entries)
+            write_ids(count, block, entries, output)
+            place = block.edges[count]
         if place < stop:
             break
         document += 1
         known[document, 0], known[document, 1] = state[NUM_IDS], state[NUM_PENDING]
     state[DOCUMENT], state[PLACE] = document, place
-
-
-@compiled
-def keep_ids(
-    texts: UInt8Array,
-    slots: UInt64Array,
-    rest: UInt64Array,
-    num_rest: int,
-    asked: Int64Array,
-    ids: UInt32Array,
-    offsets: Int64Array,
-) -> int:
-    """Store the ids of new entries; return the number of words of `rest` in use.
-
-    The caller must provide enough room in `rest`.
-    """
-    data = texts.ctypes.data
-    for question in range(len(asked)):
-        start, stop, at = asked[question, 0], asked[question, 1], asked[question, 2]
-        first, count = offsets[question], offsets[question + 1] - offsets[question]
-        if at < 0:
-            continue
-        told = count
-        if count > MAX_KEPT_IDS:
-            told, count = NEVER_KEPT, 0
-        slots[at] = slots[at] & _KEY_BITS | np.uint64(told) << _COUNT_SHIFT
-        if count <= MAX_SLOT_IDS and stop - start <= MAX_SLOT_BYTES:
-            both = np.uint64(0)
-            for i in range(count):
-                both |= np.uint64(ids[first + i]) << np.uint64(32 * i)
-            slots[at + 3] = both
-            continue
-        slots[at + 3] = np.uint64(num_rest)
-        for place in range(start + MAX_SLOT_BYTES, stop, 8):
-            rest[num_rest] = eight_bytes_at(data + place)
-            num_rest += 1
-        for i in range(count):
-            both = np.uint64(ids[first + i])
-            if i & 1:
-                rest[num_rest - 1] |= both << np.uint64(32)
-            else:
-                rest[num_rest] = both
-                num_rest += 1
-    return num_rest
-
-
-@compiled
-def rehash(slots: UInt64Array, larger: UInt64Array) -> None:
-    """Copy all entries to a larger, empty table."""
-    mask = len(larger) // SLOT_WORDS - 1
-    for old in range(0, len(slots), SLOT_WORDS):
-        if slots[old]:
-            slot = np.int64(slots[old] & _TAG_BITS) & mask
-            while larger[slot * SLOT_WORDS]:
-                slot = (slot + 1) & mask
-            for word in range(SLOT_WORDS):
-                larger[slot * SLOT_WORDS + word] = slots[old + word]
-
-
-@compiled
-def complete(
-    known_ids: UInt32Array,
-    pending: Int64Array,
-    ids: UInt32Array,
-    offsets: Int64Array,
-    completed: UInt32Array,
-) -> None:
-    """Write the ids of all chunks in order: known ones, and the requested ones from `ids`."""
-    taken = size = 0
-    for chunk in range(len(pending)):
-        before, question = pending[chunk, 0], pending[chunk, 1]
-        for i in range(taken, before):
-            completed[size] = known_ids[i]
-            size += 1
-        taken = before
-        for i in range(offsets[question], offsets[question + 1]):
-            completed[size] = ids[i]
-            size += 1
-    for i in range(taken, len(known_ids)):
-        completed[size] = known_ids[i]
-        size += 1

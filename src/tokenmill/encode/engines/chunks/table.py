@@ -15,6 +15,8 @@ import numpy as np
 
 from tokenmill.encode.engines.chunks import slots as s
 from tokenmill.encode.engines.chunks.cuts import Cuts
+from tokenmill.encode.engines.chunks.edges import BLOCK_ROOM
+from tokenmill.encode.engines.chunks.entries import complete, keep_ids, rehash
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.words.byte_strings import UInt8Array, UInt64Array, grown
 
@@ -48,14 +50,15 @@ class ChunkTable:
     """A table of chunks; when its entries exceed `max_bytes`, it drops them all."""
 
     def __init__(self, cuts: Cuts, max_bytes: int) -> None:
-        self._cuts = (cuts.pairs, cuts.solid, cuts.alone)
+        self._cuts = cuts
         self._max_bytes = max_bytes
         # Random secrets, so that nobody can craft a text with chunks that all hash to one slot.
-        self._secrets = tuple(np.frombuffer(os.urandom(16), np.uint64))
+        low, high = np.frombuffer(os.urandom(16), np.uint64)
+        self._secrets = (low, high)
         self._block = s.Block(
-            np.empty(s.BLOCK_ROOM + 1, np.int64),
-            np.empty(s.BLOCK_ROOM, np.int64),
-            np.empty((s.BLOCK_ROOM, 3), np.uint64),
+            np.empty(BLOCK_ROOM + 1, np.int64),
+            np.empty(BLOCK_ROOM, np.int64),
+            np.empty((BLOCK_ROOM, 3), np.uint64),
         )
         self._ids = np.empty(IDS_A_ROUND, np.uint32)
         self._asked = np.empty((ASKED_A_ROUND, 3), np.int64)
@@ -65,13 +68,13 @@ class ChunkTable:
     def forget(self) -> None:
         """Drop all entries."""
         self._count = self._num_rest = 0
-        self._slots = _empty_slots(MIN_SLOTS)
-        self._rest = np.empty(MIN_SLOTS, np.uint64)
+        rest = np.empty(MIN_SLOTS, np.uint64)
+        self._entries = s.Entries(_empty_slots(MIN_SLOTS), rest, self._secrets)
 
     @property
     def num_bytes(self) -> int:
         """The memory of all entries, in bytes."""
-        return self._slots.nbytes + self._rest.nbytes
+        return self._entries.slots.nbytes + self._entries.rest.nbytes
 
     def find(self, data: UInt8Array, offsets: Int64Array, after: Round | None) -> Round:
         """Cut documents in UTF-8 into chunks, from where the last round ended, and look them up.
@@ -86,9 +89,8 @@ class ChunkTable:
         document = int(state[s.DOCUMENT])
         room = self._make_room()
         known = np.empty((len(offsets), 2), np.int64)
-        entries = (self._slots, self._rest, self._secrets)
-        output = s.Output(self._ids, self._asked, self._pending, known)
-        s.find_ids(data, offsets, self._cuts, *entries, room, self._block, state, output)
+        output = s.Output(state, self._ids, self._asked, self._pending, known)
+        s.find_ids(data, offsets, self._cuts, self._entries, room, self._block, output)
         self._count += int(state[s.NUM_NEW])
         return Round(
             document,
@@ -109,31 +111,32 @@ class ChunkTable:
             document completed in this round.
         """
         num_bytes = int((found.asked[:, 1] - found.asked[:, 0]).sum())
-        self._rest = grown(
-            self._rest, self._num_rest + num_bytes // 8 + len(asked.ids) + 2 * len(found.asked)
-        )
-        self._num_rest = s.keep_ids(
-            data, self._slots, self._rest, self._num_rest, found.asked, asked.ids, asked.offsets
+        num_words = num_bytes // 8 + len(asked.ids) + 2 * len(found.asked)
+        rest = grown(self._entries.rest, self._num_rest + num_words)
+        self._entries = self._entries._replace(rest=rest)
+        self._num_rest = keep_ids(
+            data, self._entries, self._num_rest, found.asked, asked.ids, asked.offsets
         )
         before = np.zeros(len(found.pending) + 1, np.int64)
         np.cumsum(asked.lengths[found.pending[:, 1]], out=before[1:])
         ids = np.empty(len(found.ids) + int(before[-1]), np.uint32)
-        s.complete(found.ids, found.pending, asked.ids, asked.offsets, ids)
+        complete(found.ids, found.pending, asked.ids, asked.offsets, ids)
         return ids, found.known[:, 0] + before[found.known[:, 1]]
 
     def _make_room(self) -> int:
         """Grow or drop the table if needed; return how many entries can be added."""
-        num_slots = len(self._slots) // s.SLOT_WORDS
+        entries = self._entries
+        num_slots = len(entries.slots) // s.SLOT_WORDS
         if self.num_bytes > self._max_bytes and self._count:
             self.forget()
         elif 2 * self._count > num_slots:
             larger = _empty_slots(2 * num_slots)
-            if larger.nbytes + self._rest.nbytes > self._max_bytes:
+            if larger.nbytes + entries.rest.nbytes > self._max_bytes:
                 self.forget()
             else:
-                s.rehash(self._slots, larger)
-                self._slots = larger
-        return 2 * len(self._slots) // s.SLOT_WORDS // 3 + 1 - self._count
+                rehash(entries.slots, larger)
+                self._entries = entries._replace(slots=larger)
+        return 2 * len(self._entries.slots) // s.SLOT_WORDS // 3 + 1 - self._count
 
 
 def _empty_slots(number: int) -> UInt64Array:

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import byte_at, compiled, inlined, inner
+from tokenmill.compiled import byte_at, compiled, inlined
 from tokenmill.encode.engines.native.bpe_gate import MARK
 from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.words.utf8 import code_at, size_at
 
 Json = dict[str, Any]
 
@@ -63,23 +64,6 @@ def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
     ]
     symbols[[character for character, _ in found]] = [number for _, number in found]
     return symbols
-
-
-@inner
-def character_at(data: int, place: int) -> tuple[int, int]:
-    """Return a code point of valid UTF-8, and its length in bytes."""
-    code, size = byte_at(data + place), 1
-    if code >= 0xF0:
-        code, size = code & 0x07, 4
-    elif code >= 0xE0:
-        code, size = code & 0x0F, 3
-    elif code >= 0xC0:
-        code, size = code & 0x1F, 2
-    i = 1
-    while i < size:
-        code = code << 6 | byte_at(data + place + i) & 0x3F
-        i += 1
-    return code, size
 
 
 @inlined
@@ -132,7 +116,7 @@ def _write_symbols(
         place, stop = places[chunk, 0], places[chunk, 1]
         follows_unknown = False
         while place < stop:
-            code, size = character_at(data, place)
+            code, size = code_at(data, place), size_at(data, place)
             is_last = place + size == stop
             symbol = last[code] if is_last else characters[code]
             if splits and code in (_SPACE, _MARK):

@@ -20,10 +20,10 @@ import numpy.typing as npt
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.compiled import compiled
 from tokenmill.encode.engines.chunks.locality import Json, pre_tokenizers, with_library
-from tokenmill.encode.engines.native.bpe_symbols import character_at
 from tokenmill.errors import EngineError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.words.utf8 import code_at, size_at
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -189,8 +189,7 @@ def _write_words(
         place, stop = places[chunk, 0], places[chunk, 1]
         last_kind = SPACE
         while place < stop:
-            code, length = character_at(data, place)
-            row = code if code < NUM_TABLE_CHARACTERS else NUM_TABLE_CHARACTERS
+            row = min(code_at(data, place), NUM_TABLE_CHARACTERS)
             kind = kinds[row]
             if kind == LEFT_OUT:
                 left_out[chunk] = True
@@ -207,7 +206,7 @@ def _write_words(
             if kind == ALONE:
                 count += 1
                 edges[count] = size
-            place += length
+            place += size_at(data, place)
         if left_out[chunk]:
             count = words_before[chunk]
             size = edges[count]

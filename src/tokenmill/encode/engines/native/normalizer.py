@@ -22,6 +22,7 @@ from tokenmill.encode.engines.native.pipeline import (
 )
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array, grown
+from tokenmill.words.utf8 import code_at, size_at
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -89,27 +90,10 @@ class Normalizer:
 
 
 @inlined
-def _row(address: int) -> int:
-    """Return the row of the character at an address."""
-    byte = byte_at(address)
-    row = byte
-    if byte >= 0xF0:
-        row = (byte & 0x07) << 18 | (byte_at(address + 1) & 0x3F) << 12
-        row |= (byte_at(address + 2) & 0x3F) << 6 | byte_at(address + 3) & 0x3F
-        if row >= NUM_TABLE_CHARACTERS:
-            row = BEYOND
-    elif byte >= 0xE0:
-        row = (byte & 0x0F) << 12 | (byte_at(address + 1) & 0x3F) << 6
-        row |= byte_at(address + 2) & 0x3F
-    elif byte >= 0xC0:
-        row = (byte & 0x1F) << 6 | byte_at(address + 1) & 0x3F
-    return row
-
-
-@inlined
-def _width(byte: int) -> int:
-    """Return the length in bytes of a character with this first byte."""
-    return 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+def _row(data: int, place: int) -> int:
+    """Return the row of the character at a place."""
+    code = code_at(data, place)
+    return code if code < NUM_TABLE_CHARACTERS else BEYOND
 
 
 @inlined
@@ -166,16 +150,16 @@ def _normalize(  # noqa: C901
         while place < stop:
             if size + room > len(made):
                 return text
-            row, length = _row(address + place), _width(byte_at(address + place))
+            row, length = _row(address, place), size_at(address, place)
             if row == 0x0D and _ends_line(data, place + 1, stop):
                 row, length = LINE_END, 2
             source, count, kind = address + place, length, kinds[row]
             if kind & CHANGED:
                 source, count = images.ctypes.data + offsets[row], offsets[row + 1] - offsets[row]
             if kind & KEY and place + length < stop:
-                following = address + place + length
-                short = length + _width(byte_at(following)) < SHORT_GRAPHEME
-                left_out[text] |= short and kinds[_row(following)] & JOINS != 0
+                following = place + length
+                short = length + size_at(address, following) < SHORT_GRAPHEME
+                left_out[text] |= short and kinds[_row(address, following)] & JOINS != 0
             unordered = orders[row] and orders[row] < order
             composing = kind & COMPOSES and (order or before & COMPOSED)
             left_out[text] |= kind & LEFT_OUT or unordered or composing

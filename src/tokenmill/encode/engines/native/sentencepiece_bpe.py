@@ -18,7 +18,7 @@ from tokenmill.encode.engines.native.bpe import AddedContents, CharacterBpe, Pre
 from tokenmill.encode.engines.native.bpe_cuts import bpe_cuts
 from tokenmill.encode.engines.native.bpe_symbols import alphabet_of
 from tokenmill.encode.engines.native.engine import NativeEngine
-from tokenmill.encode.engines.native.sentencepiece_gate import merged_pieces, user_symbols
+from tokenmill.encode.engines.native.sentencepiece_gate import parts_of, user_symbols
 from tokenmill.encode.engines.routing import RoutedEngine
 from tokenmill.encode.subword.merges import MergeTable
 from tokenmill.encode.subword.pair_table import pair_table
@@ -48,7 +48,8 @@ def _bpe(model: ModelFile) -> tuple[CharacterBpe, Cuts]:
     alphabet = alphabet_of({**symbols, "vocab": {**ids, **named}}, marks_spaces=True)
     if not model.byte_fallback:
         alphabet = alphabet._replace(unknown=model.unk_id, fuses=True)
-    made = merged_pieces(model.pieces)
+    known = {*ids}
+    made = {text: parts for text in ids if (parts := parts_of(text, known))}
     order = sorted(made, key=lambda text: -model.pieces[ids[text]].score)
     merges = [pair for text in order for pair in made[text]]
     ranks = np.repeat(np.arange(len(order), dtype=np.int32), [len(made[text]) for text in order])

@@ -7,21 +7,18 @@ characters or join spaces (`identity` without `remove_extra_whitespaces`, like L
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from tokenmill.encode.engines.native.bpe_gate import MARK
 from tokenmill.errors import UserError
-from tokenmill.protobuf import read_fields
 from tokenmill.words.sentencepiece_model import (
     BPE,
     BYTE,
     CONTROL,
     NORMAL,
-    NORMALIZER,
-    TRAINER,
     UNKNOWN,
     USER_DEFINED,
     ModelFile,
-    Piece,
     read_model,
 )
 
@@ -35,8 +32,7 @@ def sentencepiece_objection(model: bytes) -> str:
     try:
         found = read_model(model)
         return (
-            _messages_objection(model)
-            or _pieces_objection(found)
+            _pieces_objection(found)
             or _steps_objection(found)
             or (_bpe_objection(found) if found.type == BPE else f"a model of type {found.type}")
         )
@@ -44,27 +40,15 @@ def sentencepiece_objection(model: bytes) -> str:
         return f"an unreadable model ({error})"
 
 
-def merged_pieces(pieces: list[Piece]) -> dict[str, list[tuple[str, str]]]:
-    """Return the pieces that BPE can produce, with the pairs of pieces that each can come from."""
-    known = {piece.text for piece in pieces if piece.type == NORMAL}
-    merged = {}
-    for text in known:
-        splits = ((text[:i], text[i:]) for i in range(1, len(text)))
-        if pairs := [pair for pair in splits if known.issuperset(pair)]:
-            merged[text] = pairs
-    return merged
+def parts_of(text: str, known: set[str]) -> list[tuple[str, str]]:
+    """Return the pairs of known pieces that BPE can merge to a piece."""
+    splits = ((text[:i], text[i:]) for i in range(1, len(text)))
+    return [pair for pair in splits if known.issuperset(pair)]
 
 
 def user_symbols(model: ModelFile) -> list[str]:
     """Return the user-defined symbols, which are matched in a text first."""
     return [piece.text for piece in model.pieces if piece.type == USER_DEFINED]
-
-
-def _messages_objection(model: bytes) -> str:
-    # The library merges repeated messages, but `read_model` takes the last one.
-    numbers = [number for number, _ in read_fields(model)]
-    repeated = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
-    return "two sets of trainer or normalizer options" if repeated else ""
 
 
 def _pieces_objection(model: ModelFile) -> str:
@@ -73,6 +57,7 @@ def _pieces_objection(model: ModelFile) -> str:
     named = {piece.text for piece in pieces if piece.type == BYTE}
     characters = {character for text in normal for character in text}
     checks = {
+        "two sets of trainer or normalizer options": model.repeats_options,
         "a piece of an unsupported type": any(
             piece.type not in {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE} for piece in pieces
         ),
@@ -107,6 +92,8 @@ def _steps_objection(model: ModelFile) -> str:
 
 def _bpe_objection(model: ModelFile) -> str:
     # With equal scores, the library merges the leftmost pair, but `CharacterBpe` ranks pieces.
-    merged = merged_pieces(model.pieces)
-    scores = {piece.score for piece in model.pieces if piece.text in merged}
-    return "pieces with equal scores" if len(scores) < len(merged) else ""
+    normal = [piece for piece in model.pieces if piece.type == NORMAL]
+    known, times = {piece.text for piece in normal}, Counter(piece.score for piece in normal)
+    tied = (piece for piece in normal if times[piece.score] > 1)
+    made = Counter(piece.score for piece in tied if parts_of(piece.text, known))
+    return "pieces with equal scores" if max(made.values(), default=0) > 1 else ""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.encode.engines.native.normalizer import (
     MARK_1,
     MARK_2,
@@ -43,6 +43,15 @@ class Vocabulary(NamedTuple):
     """Shape (256,): the tokens of bytes, for unknown characters; -1 for the unknown token."""
 
 
+class _Paths(NamedTuple):
+    """The best segmentation that ends at each position of a piece, with room for the longest."""
+
+    totals: FloatArray
+    """Its score."""
+    links: Int32Array
+    """Shape (longest + 1, 2): where its last token begins, or -1, and the id of that token."""
+
+
 class UnigramModel:
     """Runs the normalizer, pre-tokenizer and model of a tokenizer in compiled code."""
 
@@ -55,8 +64,8 @@ class UnigramModel:
         text, offsets, left_out = self._normalizer.normalize(data, places)
         ids, edges = np.empty(len(text), np.uint32), np.zeros(len(offsets), np.int64)
         longest = int(np.diff(offsets).max(initial=0))
-        totals, links = np.empty(longest + 1), np.empty((longest + 1, 2), np.int32)
-        _segment(text, offsets, self._vocabulary, totals, links, ids, edges)
+        paths = _Paths(np.empty(longest + 1), np.empty((longest + 1, 2), np.int32))
+        _segment(text, offsets, self._vocabulary, paths, ids, edges)
         return TokenBatch(ids[: edges[-1]], edges), left_out
 
 
@@ -65,25 +74,18 @@ def _segment(
     text: UInt8Array,
     offsets: Int64Array,
     vocabulary: Vocabulary,
-    totals: FloatArray,
-    links: Int32Array,
+    paths: _Paths,
     ids: UInt32Array,
     edges: Int64Array,
 ) -> None:
-    """Write the ids of normalized texts, and their edges.
-
-    totals, links: buffers for one entry more than the longest text has bytes (see `_find_best`)
-    """
-    nodes, scores, unknown, byte_ids = vocabulary
+    """Write the ids of normalized texts, and their edges."""
     num_ids = 0
     for chunk in range(len(edges) - 1):
         first, last, stop = offsets[chunk], offsets[chunk], offsets[chunk + 1]
         while first < stop:
             last = _end_of_piece(text, last + 1, stop)
-            _find_best(text, first, last - first, nodes, scores, unknown, totals, links)
-            num_ids = _write(
-                text, first, last - first, nodes, unknown, byte_ids, links, ids, num_ids
-            )
+            _find_best(text, first, last - first, vocabulary, paths)
+            num_ids = _write(text, first, last - first, vocabulary, paths.links, ids, num_ids)
             first = last
         edges[chunk + 1] = num_ids
 
@@ -103,19 +105,11 @@ def _end_of_piece(text: UInt8Array, place: int, stop: int) -> int:
 
 @inlined
 def _find_best(
-    text: UInt8Array,
-    first: int,
-    size: int,
-    nodes: Int32Array,
-    scores: FloatArray,
-    unknown: int,
-    totals: FloatArray,
-    links: Int32Array,
+    text: UInt8Array, first: int, size: int, vocabulary: Vocabulary, paths: _Paths
 ) -> None:
-    """Find the best segmentation that ends at each position of a piece.
-
-    `links` receives the start and the id of its last token.
-    """
+    """Find the best segmentation that ends at each position of a piece."""
+    nodes, scores, unknown = vocabulary.nodes, vocabulary.scores, vocabulary.unknown
+    totals, links = paths
     for place in range(size + 1):
         links[place, 0] = -1
     totals[0] = 0
@@ -148,13 +142,11 @@ def _find_best(
 
 
 @inlined
-def _write(  # noqa: C901
+def _write(
     text: UInt8Array,
     first: int,
     stop: int,
-    nodes: Int32Array,
-    unknown: int,
-    byte_ids: Int32Array,
+    vocabulary: Vocabulary,
     links: Int32Array,
     ids: UInt32Array,
     num_ids: int,
@@ -165,24 +157,10 @@ def _write(  # noqa: C901
     """
     low, unknown_stop = num_ids, 0
     while stop or unknown_stop:  # from the end
-        is_unknown = stop > 0 and links[stop, 1] == unknown
+        is_unknown = stop > 0 and links[stop, 1] == vocabulary.unknown
         if unknown_stop and not is_unknown:
-            node, known = np.int64(0), True
-            for place in range(first + stop, first + unknown_stop):
-                label = np.int64(text[place])
-                known &= byte_ids[label] >= 0
-                if node >= 0:
-                    node = np.int64(nodes[node, 0]) >> 8 ^ label
-                    if nodes[node, 0] & 0xFF != label:
-                        node = np.int64(-1)
-            token = nodes[node, 1] if node >= 0 else np.int32(-1)
-            if token < 0 and known:
-                for place in range(first + unknown_stop - 1, first + stop - 1, -1):
-                    ids[num_ids] = byte_ids[text[place]]
-                    num_ids += 1
-            else:
-                ids[num_ids] = token if token >= 0 else unknown
-                num_ids += 1
+            span = (first + stop, first + unknown_stop)
+            num_ids = _write_unknown(text, span, vocabulary, ids, num_ids)
             unknown_stop = 0
         if stop:
             if is_unknown:
@@ -195,4 +173,30 @@ def _write(  # noqa: C901
     while low < high:
         ids[low], ids[high] = ids[high], ids[low]
         low, high = low + 1, high - 1
+    return num_ids
+
+
+@inner
+def _write_unknown(
+    text: UInt8Array, span: tuple[int, int], vocabulary: Vocabulary, ids: UInt32Array, num_ids: int
+) -> int:
+    """Write the ids of consecutive unknown characters, backwards; return the new number of ids."""
+    nodes, byte_ids = vocabulary.nodes, vocabulary.byte_ids
+    start, stop = span
+    node, known = np.int64(0), True
+    for place in range(start, stop):
+        label = np.int64(text[place])
+        known &= byte_ids[label] >= 0
+        if node >= 0:
+            node = np.int64(nodes[node, 0]) >> 8 ^ label
+            if nodes[node, 0] & 0xFF != label:
+                node = np.int64(-1)
+    token = nodes[node, 1] if node >= 0 else np.int32(-1)
+    if token < 0 and known:
+        for place in range(stop - 1, start - 1, -1):
+            ids[num_ids] = byte_ids[text[place]]
+            num_ids += 1
+    else:
+        ids[num_ids] = token if token >= 0 else vocabulary.unknown
+        num_ids += 1
     return num_ids

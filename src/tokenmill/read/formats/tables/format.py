@@ -87,6 +87,7 @@ class TableFormat:
         block_bytes: int,
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
+        """Yield the rows of an extent, read in another process."""
         for first, batch, num_bytes in isolated.iter_pieces(
             source, fields, extent, block_bytes, raw
         ):
