@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inner
+from tokenmill.compiled import compiled, inlined
 from tokenmill.errors import EngineError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
@@ -113,7 +113,7 @@ def _place(
     return size
 
 
-@inner
+@inlined
 def _find_children(
     data: UInt8Array, offsets: Int64Array, keys: tuple[int, int], depth: int, children: Int64Array
 ) -> int:
@@ -130,7 +130,7 @@ def _find_children(
     return count
 
 
-@inner
+@inlined
 def _free_slot(nodes: Int32Array, room: _Room, count: int, slot: int) -> int:
     """Return the first slot, from `slot` on, for the lowest child if all children have room.
 

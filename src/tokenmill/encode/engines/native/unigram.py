@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined, inner
+from tokenmill.compiled import compiled, inlined
 from tokenmill.encode.engines.native.normalizer import (
     MARK_1,
     MARK_2,
@@ -176,7 +176,7 @@ def _write(
     return num_ids
 
 
-@inner
+@inlined
 def _write_unknown(
     text: UInt8Array, span: tuple[int, int], vocabulary: Vocabulary, ids: UInt32Array, num_ids: int
 ) -> int:
