@@ -10,13 +10,12 @@ with xor, like darts-clone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled
 from tokenmill.errors import EngineError
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
@@ -50,37 +49,34 @@ def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32A
     nodes[0, 0] = _FREE
     waiting = np.zeros((len(keys) + 1, 4), np.int64)
     waiting[0, 2] = len(keys)
-    room = _Room(np.zeros(max_nodes, np.bool_), waiting, np.zeros((_BLOCK + 1, 2), np.int64))
-    size = _place(data, offsets, numbers, nodes, room) if keys else _BLOCK
+    scratch = (np.zeros(max_nodes, np.bool_), waiting, np.zeros((_BLOCK + 1, 2), np.int64))
+    size = _place(data, offsets, numbers, nodes, *scratch) if keys else _BLOCK
     if size > max_nodes:
         raise EngineError("the vocabulary is too large for native")
     return nodes[:size].copy()
 
 
-class _Room(NamedTuple):
-    """Buffers of `_place`."""
-
-    taken: BoolArray
-    """Shape (max_slots,): which bases belong to a node."""
-    waiting: Int64Array
-    """Shape (num_keys + 1, 4): a stack of nodes with children to place, at first the root; for each
-    node, its first key, one past its last key, and its depth."""
-    children: Int64Array
-    """Shape (257, 2): labels, and the first key of each."""
-
-
 @compiled
-def _place(
-    data: UInt8Array, offsets: Int64Array, ids: Int32Array, nodes: Int32Array, room: _Room
+def _place(  # noqa: C901
+    data: UInt8Array,
+    offsets: Int64Array,
+    ids: Int32Array,
+    nodes: Int32Array,
+    taken: BoolArray,
+    waiting: Int64Array,
+    children: Int64Array,
 ) -> int:
     """Place the children of one node after another; keys are sorted, so each node has a range.
 
     nodes: shape (max_slots, 2), all free except the root
+    taken: shape (max_slots,), which bases belong to a node
+    waiting: shape (num_keys + 1, 4), a stack of nodes with children to place, at first the root;
+    for each node, its first key, one past its last key, and its depth
+    children: shape (257, 2), a buffer for labels and the first key of each
 
     Returns:
         The number of slots in use, or more than there are if they do not suffice.
     """
-    taken, waiting, children = room
     num_waiting, single, several, size = 1, _BLOCK, _BLOCK, _BLOCK
     while num_waiting:
         num_waiting -= 1
@@ -89,13 +85,26 @@ def _place(
         if offsets[first + 1] - offsets[first] == depth:
             nodes[node, 1] = ids[first]
             first += 1
-        count = _find_children(data, offsets, (first, last), depth, children)
+        count, before = 0, np.int64(-1)
+        for key in range(first, last):
+            label = np.int64(data[offsets[key] + depth])
+            if label != before:
+                children[count, 0], children[count, 1] = label, key
+                count += 1
+                before = label
         if not count:
             continue
-        slot = _free_slot(nodes, room, count, single if count == 1 else several)
-        if slot == len(nodes):
-            return slot + 1
-        base = slot ^ children[0, 0]
+        children[count, 1] = last
+        slot, lowest = (single if count == 1 else several) - 1, children[0, 0]
+        fits = False
+        while not fits:
+            slot += 1
+            if slot + _BLOCK > len(nodes):
+                return len(nodes) + 1
+            fits = nodes[slot, 0] == -1 and not taken[slot ^ lowest]
+            for i in range(1, count):
+                fits &= nodes[slot ^ lowest ^ children[i, 0], 0] == -1
+        base = slot ^ lowest
         taken[base] = True
         nodes[node, 0] = base << 8 | nodes[node, 0] & 0xFF
         for i in range(count):
@@ -111,37 +120,3 @@ def _place(
         else:
             several = slot & ~(_BLOCK - 1)
     return size
-
-
-@inlined
-def _find_children(
-    data: UInt8Array, offsets: Int64Array, keys: tuple[int, int], depth: int, children: Int64Array
-) -> int:
-    """Write the next byte of the keys, once each, with the first key; return their number."""
-    first, last = keys
-    count, before = 0, np.int64(-1)
-    for key in range(first, last):
-        label = np.int64(data[offsets[key] + depth])
-        if label != before:
-            children[count, 0], children[count, 1] = label, key
-            count += 1
-            before = label
-    children[count, 1] = last
-    return count
-
-
-@inlined
-def _free_slot(nodes: Int32Array, room: _Room, count: int, slot: int) -> int:
-    """Return the first slot, from `slot` on, for the lowest child if all children have room.
-
-    Returns the length of `nodes` if there is no such slot.
-    """
-    lowest = room.children[0, 0]
-    while slot + _BLOCK <= len(nodes):
-        fits = nodes[slot, 0] == -1 and not room.taken[slot ^ lowest]
-        for i in range(1, count):
-            fits &= nodes[slot ^ lowest ^ room.children[i, 0], 0] == -1
-        if fits:
-            return slot
-        slot += 1
-    return len(nodes)
