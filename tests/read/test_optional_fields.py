@@ -92,7 +92,9 @@ def test_a_field_that_is_not_optional_is_refused_with_a_hint(
         tokenmill.build(
             str(tmp_path / "a"), tokenizer_path, tmp_path / "out", workers=1, keep=["meta.lang"]
         )
-    assert caught.value.hint.endswith("write 'NAME?'")
+    assert caught.value.hint == (
+        "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
+    )
 
 
 def test_an_id_that_is_also_kept_is_not_optional() -> None:
