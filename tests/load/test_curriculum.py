@@ -380,5 +380,5 @@ def test_a_curriculum_of_a_plan_keeps_the_steps_of_ranks(
     curriculum = Curriculum.of_plan(plan, dataset, 4, (Phase(by="depth"),), seed=3)
     steps = [sorted(curriculum.batch(step).tolist()) for step in range(curriculum.num_steps)]
     assert sorted(steps) == [[n, n + 1, n + 2, n + 3] for n in range(0, len(plan), 4)]
-    with pytest.raises(UserError, match="whole groups"):
+    with pytest.raises(UserError, match="batch_size must be a multiple of"):
         Curriculum.of_plan(plan, dataset, 6)

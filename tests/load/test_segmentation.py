@@ -103,7 +103,7 @@ def test_segments_without_tokens_are_refused(row: list[int]) -> None:
 def test_segments_cover_their_rows(edges: list[int], is_padding: list[bool]) -> None:
     with pytest.raises(UserError) as caught:
         made(edges, is_padding, num_rows=2, row_length=4)
-    assert caught.value.what == "segments do not cover their rows"
+    assert caught.value.what == "the segments do not cover their rows"
     assert caught.value.why == f"{len(edges)} edges, {len(is_padding)} segments, 8 tokens"
 
 

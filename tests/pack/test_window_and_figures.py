@@ -439,7 +439,7 @@ def test_a_plan_that_misses_a_token_is_not_entered() -> None:
     options = PackOptions(sequence_length=8)
     packed = pack_documents([5, 3, 4], 8)
     ledger = Ledger(options)
-    with pytest.raises(InternalError, match="books") as raised:
+    with pytest.raises(InternalError, match="the plan is inconsistent") as raised:
         ledger.add(with_segments(packed, [5, 3, 3], [0, 2, 3]))
     assert "12 tokens to pack, 11 accounted for" in str(raised.value)
     assert ledger.totals == Totals()
