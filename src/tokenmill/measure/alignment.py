@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.encode.token_bytes import TokenTable
 from tokenmill.measure.language_words import EncodedTexts, WordSpans
 from tokenmill.records import Int32Array, Int64Array, TokenBatch
@@ -90,7 +90,7 @@ def _continued(
     return found
 
 
-@compiled
+@inner
 def _find_ends(
     data: npt.NDArray[np.uint8],
     at: int,

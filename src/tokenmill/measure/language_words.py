@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.errors import UserError
 from tokenmill.measure import word_rules as rules
 from tokenmill.measure.word_rules import UInt8Array
@@ -102,10 +102,11 @@ def _code_point(data: UInt8Array, at: int, stop: int) -> tuple[int, int]:
     return 0xFFFD, 1
 
 
-@compiled
+@inner
 def _doubled(spans: Int64Array) -> Int64Array:
     larger = np.empty((2 * len(spans), 2), np.int64)
-    larger[: len(spans)] = spans
+    for i in range(len(spans)):
+        larger[i, 0], larger[i, 1] = spans[i, 0], spans[i, 1]
     return larger
 
 
@@ -154,7 +155,7 @@ def _unicode_words(
     return spans[: counts[-1]].copy(), counts
 
 
-@compiled
+@inner
 def _after_letters(data: UInt8Array, at: int, stop: int, classes: UInt8Array) -> int:
     """The end of the following letters of one or two bytes."""
     letter = classes[0x61]
@@ -173,7 +174,7 @@ def _after_letters(data: UInt8Array, at: int, stop: int, classes: UInt8Array) ->
     return at
 
 
-@compiled
+@inner
 def _words_of(
     data: UInt8Array,
     at: int,

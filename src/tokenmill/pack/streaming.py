@@ -174,8 +174,8 @@ def _assign(
     length, max_segments, most_open = limits
     sequence = np.empty(most_open, np.int64)
     segments = np.zeros(most_open, np.int64)
-    sequence[: len(open_sequences)] = open_sequences
-    segments[: len(open_sequences)] = open_segments
+    for i in range(len(open_sequences)):
+        sequence[i], segments[i] = open_sequences[i], open_segments[i]
     below, top, words, groups = _stacked(open_rooms, length, most_open)
     free = np.arange(most_open)
     num_open = len(open_sequences)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.encode.subword.draws import ONE, draw
 from tokenmill.encode.subword.pair_table import PairTable, slot_of
 from tokenmill.records import Int32Array, Int64Array
@@ -100,13 +100,13 @@ def sample(
     return result[:num_ids].copy()
 
 
-@compiled
+@inner
 def _room_for(room: int) -> _Edges:
     numbers = np.empty((3, room), np.int64)
     return _Edges(numbers[0], numbers[1], np.empty(room), numbers[2])
 
 
-@compiled
+@inner
 def _grown(edges: _Edges, room: int) -> _Edges:
     old, grown = len(edges.starts), _room_for(max(2 * len(edges.starts), room))
     grown.starts[:old], grown.tokens[:old] = edges.starts, edges.tokens
@@ -114,7 +114,7 @@ def _grown(edges: _Edges, room: int) -> _Edges:
     return grown
 
 
-@compiled
+@inner
 def _find_tokens(
     word: Int32Array, place: int, trie: Trie, lattice: _Lattice, edges: _Edges, num_edges: int
 ) -> int:
@@ -139,7 +139,7 @@ def _find_tokens(
     return num_edges
 
 
-@compiled
+@inner
 def _sum_paths(lattice: _Lattice, edges: _Edges, place: int) -> None:
     """Sum over the edges that end at a position; only paths with the fewest unknowns count."""
     fewest, most = len(lattice.totals), -np.inf
@@ -163,7 +163,7 @@ def _sum_paths(lattice: _Lattice, edges: _Edges, place: int) -> None:
     lattice.totals[place] = most + math.log(total)
 
 
-@compiled
+@inner
 def _draw_path(
     lattice: _Lattice,
     edges: _Edges,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.records import Int32Array, Int64Array
 
 
@@ -39,7 +39,7 @@ def best_patterns(
     return most, np.array(offsets), np.array(slots, np.int32)
 
 
-@compiled
+@inner
 def _knapsack(
     prices: Int64Array, sizes: Int32Array, length: int, depth: int
 ) -> tuple[Int64Array, Int32Array]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.pack.histogram import best_fit
 from tokenmill.records import Int32Array, Int64Array
 
@@ -114,7 +114,7 @@ def _fullest(
     return np.array(offsets), np.array(sizes, np.int32), np.array(times, np.int64), left
 
 
-@compiled
+@inner
 def _reach(
     left: Int64Array,
     longest: int,

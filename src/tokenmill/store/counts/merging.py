@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tokenmill.compiled import compiled, mapped_array
+from tokenmill.compiled import compiled, inner, mapped_array
 from tokenmill.errors import UserError
 from tokenmill.records import Int64Array
 from tokenmill.store.manifest import MAX_COUNT, Count
@@ -123,7 +123,7 @@ def merged(runs: Sequence[WordCounts], weights: Sequence[int] = ()) -> WordCount
     return WordCounts(data[: offsets[words]], offsets[: words + 1], counts[:words])
 
 
-@compiled
+@inner
 def _place(runs: _Runs, run: int) -> tuple[int, int]:
     """Return the address and the length of the next word of a run."""
     like = runs.next_word
@@ -132,7 +132,7 @@ def _place(runs: _Runs, run: int) -> tuple[int, int]:
     return runs.table[run, 0] + start, offsets[runs.next_word[run] + 1] - start
 
 
-@compiled
+@inner
 def _load_key(runs: _Runs, run: int, like: UInt8Array) -> None:
     address, length = _place(runs, run)
     word = mapped_array(address, length, like)
@@ -144,7 +144,7 @@ def _load_key(runs: _Runs, run: int, like: UInt8Array) -> None:
     runs.keys[run] = key
 
 
-@compiled
+@inner
 def _compare(runs: _Runs, left: int, right: int, like: UInt8Array) -> int:
     """Return a negative number if the left run's word comes first, 0 if both are equal."""
     if runs.keys[left] != runs.keys[right]:
@@ -159,7 +159,7 @@ def _compare(runs: _Runs, left: int, right: int, like: UInt8Array) -> int:
     return int(first_length - second_length)
 
 
-@compiled
+@inner
 def _sift(runs: _Runs, place: int, size: int, like: UInt8Array) -> None:
     """Move a run down the heap to its place."""
     run = runs.heap[place]
@@ -206,7 +206,9 @@ def _merge(
         address, length = _place(runs, first)
         if num_bytes + length > len(data):
             break
-        data[num_bytes : num_bytes + length] = mapped_array(address, length, data)
+        word = mapped_array(address, length, data)
+        for i in range(length):  # to assign an array to a slice takes 2 s to compile
+            data[num_bytes + i] = word[i]
         total, same = np.int64(0), True
         while same:
             run = runs.heap[0]
@@ -233,7 +235,7 @@ def _merge(
     return size, words
 
 
-@compiled
+@inner
 def _is(runs: _Runs, run: int, data: UInt8Array, start: int, length: int) -> bool:
     """Return whether the next word of a run equals the last copied word."""
     address, found = _place(runs, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.compiled import compiled, inner
 from tokenmill.records import Int64Array
 from tokenmill.store.manifest import MAX_COUNT
 from tokenmill.words.counts import UInt8Array, WordCounts
@@ -43,7 +43,7 @@ def _problem(data: UInt8Array, offsets: Int64Array, counts: Int64Array) -> int:
     return 0
 
 
-@compiled
+@inner
 def _is_utf8(data: UInt8Array, place: int, stop: int) -> bool:
     while place < stop:
         lead = np.int64(data[place])
@@ -62,7 +62,7 @@ def _is_utf8(data: UInt8Array, place: int, stop: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _precedes(data: UInt8Array, first: int, second: int, stop: int) -> bool:
     """Return whether the word in [first, second) sorts before the one in [second, stop)."""
     shorter = min(second - first, stop - second)

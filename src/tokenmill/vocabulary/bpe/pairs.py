@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.encode.subword.pair_table import NOTHING, PairTable, slot_of
 from tokenmill.records import Int32Array, Int64Array, UInt32Array
 from tokenmill.vocabulary.bpe.slots import Integer, Slots
@@ -136,7 +136,7 @@ def _entry_of(entries: Int64Array, key: Integer) -> np.int64:
     return entry
 
 
-@compiled
+@inner
 def _rehashed(entries: Int64Array) -> Int64Array:
     larger = np.zeros((2 * len(entries), 3), np.int64)
     for i in range(len(entries)):

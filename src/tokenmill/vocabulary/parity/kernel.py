@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.kernel import (
     Merged,
@@ -162,7 +162,7 @@ def _spell(strings: Strings, left: Integer, right: Integer, new: Integer) -> Non
     strings.starts[new + 1] = place
 
 
-@compiled
+@inner
 def _merge_in_texts(
     slots: Slots,
     pairs: Pairs,
@@ -198,7 +198,7 @@ def _merge_in_texts(
     return mass
 
 
-@compiled
+@inner
 def _replace_pairs(
     pairs: Pairs,
     neighbours: Neighbours,
@@ -242,7 +242,7 @@ def _replace_pairs(
                 sizes[NUM_POSITIONS] += neighbours.places[side, token]
 
 
-@compiled
+@inner
 def _queue_new(pairs: Pairs, queues: Queues, before: Integer, books: Books, plan: Plan) -> None:
     """Queue the pairs from an index on, without those of development texts."""
     for pair in range(before, books.sizes[NUM_PAIRS]):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK
 from tokenmill.vocabulary.bpe.slots import Integer
@@ -54,7 +54,7 @@ def compare(strings: Strings, one: Integer, other: Integer) -> np.int64:
     return np.int64(size - length)
 
 
-@compiled
+@inner
 def precedes(queues: Queues, keys: Int64Array, one: Integer, other: Integer) -> bool:
     """Whether a pair comes before another one in the same queue."""
     if queues.counts[one] != queues.counts[other]:
@@ -85,7 +85,7 @@ def push(queues: Queues, keys: Int64Array, queue: Integer, pair: Integer, count:
     queues.tops[queue] = pair if top == NONE else meld(queues, keys, top, np.int64(pair))
 
 
-@compiled
+@inner
 def remove_first(queues: Queues, keys: Int64Array, queue: Integer) -> None:
     """Remove the first pair from its queue."""
     rest = np.int64(queues.children[queues.tops[queue]])
@@ -107,7 +107,7 @@ def remove_first(queues: Queues, keys: Int64Array, queue: Integer) -> None:
     queues.tops[queue] = top
 
 
-@compiled
+@inner
 def first_pair(queues: Queues, keys: Int64Array, counts: Int64Array, queue: Integer) -> np.int64:
     """Return the most frequent pair of a queue, or NONE; it stays in the queue."""
     while queues.tops[queue] != NONE:

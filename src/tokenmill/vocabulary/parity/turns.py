@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.records import Int32Array, Int64Array
 
 NOBODY = -1
@@ -57,7 +57,7 @@ def _needs_more(turns: Turns, one: int, other: int) -> bool:
     return bool(compression < turns.initial[other] / turns.lengths[other] / turns.ratios[other])
 
 
-@compiled
+@inner
 def _neediest(turns: Turns) -> int:
     """Return the language compressed worst, of those neither exhausted nor skipped."""
     best = NOBODY
@@ -69,7 +69,7 @@ def _neediest(turns: Turns) -> int:
     return best
 
 
-@compiled
+@inner
 def _neediest_in_window(turns: Turns, most: float) -> int:
     """Choose like the reference, also if all languages had too many recent turns.
 
