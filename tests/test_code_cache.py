@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tokenmill.code_cache import _digest
+from tokenmill.compiled import byte_at, eight_bytes_at, int32_at
+
 CALLED = """
 from tokenmill.compiled import inner
 
@@ -23,6 +26,14 @@ from tokenmill.compiled import compiled
 @compiled
 def caller(x):
     return called(x) * LIMIT
+"""
+CALLER_BY_MODULE = """
+import called as c
+from tokenmill.compiled import compiled
+
+@compiled
+def caller(x):
+    return c.called(x) * c.LIMIT
 """
 SHOWN = "from caller import caller; print(caller(1), sum(caller.stats.cache_hits.values()))"
 KILLED = """
@@ -67,9 +78,11 @@ def package(tmp_path: Path) -> Package:
     return Package(tmp_path)
 
 
+@pytest.mark.parametrize("caller", [CALLER, CALLER_BY_MODULE])
 def test_code_is_kept_until_a_function_or_constant_of_another_file_changes(
-    package: Package,
+    package: Package, caller: str
 ) -> None:
+    (package.folder / "caller.py").write_text(caller)
     assert package.shown() == (20, False)
     assert package.shown() == (20, True)
     package.edit(added=2)
@@ -99,3 +112,24 @@ def test_processes_that_save_at_once_do_not_swap_code(package: Package) -> None:
     assert package.run(shown.format(1)).stdout == "20\n"
     index.write_bytes(of_the_first)
     assert package.run(shown.format(1.5)).stdout == "25.0\n"
+
+
+def test_code_of_intrinsics_made_by_one_function_differs() -> None:
+    digests = {_digest(each._defn) for each in (byte_at, int32_at, eight_bytes_at)}
+    assert len(digests) == 3
+
+
+def test_an_index_that_names_a_removed_type_is_ignored(package: Package) -> None:
+    (package.folder / "removed.py").write_text(
+        "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
+    )
+    (package.folder / "caller.py").write_text(CALLER.replace("called(x)", "called(x[0])"))
+    assert (
+        package.run(
+            "from caller import caller; from removed import Pair; caller(Pair(1))"
+        ).returncode
+        == 0
+    )
+    (package.folder / "removed.py").unlink()
+    finished = package.run("from caller import caller; print(caller((1,)))")
+    assert finished.stdout == "20\n", finished.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,12 @@ class _CacheFile(_IndexDataCacheFile):  # type: ignore[misc]
     signature, or for another processor.
     """
 
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return dict(super()._load_index())
+        except (ImportError, AttributeError):  # an older version had types that are gone
+            return {}
+
     def save(self, key: Any, data: Any) -> None:
         digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).digest()
         name = self._data_name(int.from_bytes(digest[:8]))
@@ -60,8 +66,11 @@ def _digest(function: Any) -> str:
     for code in codes:
         constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
         digest.update(repr((code.co_code, constants, code.co_names)).encode())
-    for name in sorted({name for code in codes for name in code.co_names}):
-        value = function.__globals__.get(name)
+    names = sorted({name for code in codes for name in code.co_names})
+    found = [function.__globals__.get(name) for name in names]
+    modules = [each for each in found if isinstance(each, ModuleType)]
+    found += [vars(module).get(name) for module in modules for name in names]
+    for value in found:
         if isinstance(value, Dispatcher) and value.py_func is not function:
             digest.update(_digest(value.py_func).encode())
         elif isinstance(value, _Intrinsic):
@@ -70,6 +79,8 @@ def _digest(function: Any) -> str:
             digest.update(value.tobytes())
         elif isinstance(value, CONSTANTS):
             digest.update(repr(value).encode())
+    for cell in function.__closure__ or ():
+        digest.update(repr(cell.cell_contents).encode())
     return digest.hexdigest()
 
 

@@ -30,7 +30,7 @@ _steps_taken: dict[Any, int] = {}
 
 
 def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
-    """A compiled function or, as long as it has little to do, the same lines run by Python.
+    """Return a compiled function or, as long as it has little to do, its lines run by Python.
 
     `steps` is about how often its inner loop will run; all calls of a process count together, so
     that many small ones are compiled, too. Both ways compute the same numbers. A sum that is too
@@ -47,7 +47,7 @@ _compiling: dict[Any, threading.Thread] = {}
 
 
 def for_steps_until_compiled(function: Callable[P, R], steps: int) -> Callable[P, R]:
-    """A compiled function or, while a thread compiles it, the same lines run by Python.
+    """Return a compiled function or, while a thread compiles it, its lines run by Python.
 
     For functions that will be called many times, with little to do each time. See `for_steps`.
     """
@@ -97,7 +97,7 @@ def _wait_before_fork_and_exit() -> None:
 
 
 def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
-    """A compiled function's lines, run by Python unless a number is too large for its dtype."""
+    """Return a function that runs the lines in Python, or compiled if a number is too large."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -111,7 +111,7 @@ def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def _in_python(function: Any) -> Any:
-    """A compiled function's Python function, which calls those of the functions that it names."""
+    """Return the Python function of a compiled one, with those of the functions that it names."""
     if function in _FOR_PYTHON:
         return _FOR_PYTHON[function]
     python = function.py_func

@@ -13,7 +13,7 @@ def leak(model: Any, one: Batch, other: Batch, *, first: int) -> float:
     """Return how much the logits from token `first` on change, relative to those before it.
 
     Args:
-        model: a model of transformers. It is run in evaluation mode.
+        model: a model of transformers. It runs in evaluation mode; its mode is restored.
         one: a batch of a few tokens, as passed to the model.
         other: the same batch with other tokens before `first`.
         first: position at which the second document of each row starts.

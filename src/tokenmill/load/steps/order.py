@@ -200,7 +200,7 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
     for shard in dataset.shards:
         table = shard.documents()
         if f"column.{name}" not in table.column_names:
-            kept = [each[7:] for each in table.column_names if each.startswith("column.")]
+            kept = [each.removeprefix("column.") for each in table.column_names if "." in each]
             raise UserError(
                 f"the documents table has no column {name!r}",
                 where=dataset.location,
