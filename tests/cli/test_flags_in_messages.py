@@ -58,6 +58,16 @@ Printed = pytest.CaptureFixture[str]
             "  next: tokenmill build --help-all lists every option\n",
         ),
         (
+            "build a.jsonl --tokenizer t.json --out out --sequence-length 8 --cut-cost 3",
+            "tokenmill: --cut-cost: needs --packing order-preserving; it is best-fit\n"
+            "  next: tokenmill build --help-all lists every option\n",
+        ),
+        (
+            "build a.jsonl --tokenizer t.json --out out --max-bad few",
+            "tokenmill: --max-bad: got 'few'; must be a number such as 0.001 or 0.1%\n"
+            "  next: tokenmill build --help-all lists every option\n",
+        ),
+        (
             "pack out",
             "tokenmill: --sequence-length is missing\n"
             "  next: add it, for example: --sequence-length 4096; tokenmill pack --help shows the "

@@ -490,7 +490,7 @@ def test_an_unknown_strategy_suggests_the_nearest_one() -> None:
         ),
         (
             {"sequence_length": 8, "overlap": 2},
-            ["pack.overlap: needs long_documents sliding-window; it is split"],
+            ["pack.overlap: needs pack.long_documents sliding-window; it is split"],
         ),
         (
             {"sequence_length": 8, "segment_multiple": 3},

@@ -54,32 +54,32 @@ def test_windows_must_move_on(at_cuts: str, room: int) -> None:
 @pytest.mark.parametrize(
     ("options", "objection"),
     [
-        ({"cut_cost": 5}, "cut_cost: needs packing order-preserving; it is best-fit"),
+        ({"cut_cost": 5}, "cut_cost: needs pack.packing order-preserving; it is best-fit"),
         (
             {"smallest_bucket": 2},
-            "smallest_bucket: needs packing length-buckets; it is best-fit",
+            "smallest_bucket: needs pack.packing length-buckets; it is best-fit",
         ),
         (
             {"open_sequences": 9, "packing": "next-fit"},
-            "open_sequences: needs packing streaming; it is next-fit",
+            "open_sequences: needs pack.packing streaming; it is next-fit",
         ),
-        ({"overlap": 1}, "overlap: needs long_documents sliding-window; it is split"),
+        ({"overlap": 1}, "overlap: needs pack.long_documents sliding-window; it is split"),
         (
             {"overlap_in_loss": True, "long_documents": "drop"},
-            "overlap_in_loss: needs long_documents sliding-window; it is drop",
+            "overlap_in_loss: needs pack.long_documents sliding-window; it is drop",
         ),
-        ({"slack": 2}, "slack: needs long_documents split-at-boundary; it is split"),
+        ({"slack": 2}, "slack: needs pack.long_documents split-at-boundary; it is split"),
         (
             {"split_at": "line"},
-            "split_at: needs long_documents split-at-boundary; it is split",
+            "split_at: needs pack.long_documents split-at-boundary; it is split",
         ),
         (
             {"start_share": 0.1},
-            "start_share: needs long_documents keep-both-ends; it is split",
+            "start_share: needs pack.long_documents keep-both-ends; it is split",
         ),
         (
             {"window": "global", "window_sequences": 5},
-            "window_sequences: needs window local; it is global",
+            "window_sequences: needs pack.window local; it is global",
         ),
     ],
 )
@@ -103,7 +103,7 @@ def test_options_of_any_strategy_may_be_given_to_compare_them() -> None:
     options = wanted(cut_cost=5, smallest_bucket=2, open_sequences=9)
     assert list(options.misplaced(to_compare=True)) == []
     assert list(wanted(overlap=1).misplaced(to_compare=True)) == [
-        "pack.overlap: needs long_documents sliding-window; it is split"
+        "pack.overlap: needs pack.long_documents sliding-window; it is split"
     ]
 
 

@@ -154,7 +154,7 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ),
         (
             {"read": {"validation": "half"}},
-            "read.validation: got 'half'; could not convert string to float: 'half'",
+            "read.validation: got 'half'; must be a number such as 0.001 or 0.1%",
         ),
         (
             {"limits": {"max_bad": "-1%"}},
@@ -364,5 +364,5 @@ def test_shares(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "half", "1%%"])
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"must be a number such as 0.001 or 0.1%"):
         parse_share(text)

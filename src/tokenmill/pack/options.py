@@ -192,7 +192,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for option in msgspec.structs.fields(type(self)):
             choice, owner = _owner(option.type)
             if chosen.get(choice, owner) != owner and getattr(self, option.name) != option.default:
-                yield f"pack.{option.name}: needs {choice} {owner}; it is {chosen[choice]}"
+                yield f"pack.{option.name}: needs pack.{choice} {owner}; it is {chosen[choice]}"
 
     def contradictions(self) -> Iterator[str]:
         """Yield what is wrong with the combination of options, for any strategy."""

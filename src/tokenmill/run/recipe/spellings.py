@@ -41,4 +41,7 @@ def parse_share(value: str) -> float:
         ValueError: the text is not a number.
     """
     text = value.strip()
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError as error:
+        raise ValueError("must be a number such as 0.001 or 0.1%") from error

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 
 FITTED_PARAMETERS = (33_000_000, 1_130_000_000)
-FITTED_SIZES = (4_096, 96_256)
 LARGEST_SIZE = 200_000
 """The generic length curve is flat beyond this size."""
 

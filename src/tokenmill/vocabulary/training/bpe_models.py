@@ -94,8 +94,8 @@ def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Me
     )
     before, after = found.tokens[:, 0], found.tokens[:, 1]
     shares = sorted(zip((before / after).tolist(), found.languages, strict=True))
-    told = f"{shares[0][1]} {shares[0][0]:.2f} times, {shares[-1][1]} {shares[-1][0]:.2f} times"
-    remarks = [f"tokens are fewer than bytes: from {told}"]
+    (least, worst), (most, best) = shares[0], shares[-1]
+    remarks = [f"merges compress groups {least:.2f} times ({worst}) to {most:.2f} times ({best})"]
     if found.exhausted:
         remarks.append(f"no pairs were left for {', '.join(found.exhausted)}")
     return found.merges, remarks

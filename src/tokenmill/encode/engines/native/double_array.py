@@ -22,7 +22,6 @@ from tokenmill.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 
-NO_TOKEN = -1
 MAX_NODES = 1 << 22
 """Limited because bases and labels share 31 bits."""
 _BLOCK = 256
