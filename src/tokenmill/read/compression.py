@@ -161,12 +161,3 @@ def damaged(path: Path | str, why: str) -> DamagedInputError:
         hint="get the file again and build with --overwrite, or skip it with --on-bad-file "
         "quarantine",
     )
-
-
-def read_exactly(stream: BinaryIO | io.BufferedIOBase, num_bytes: int) -> bytes:
-    """Read `num_bytes` from a stream that may return less per read; fewer at the end."""
-    pieces = []
-    while num_bytes and (piece := stream.read(num_bytes)):
-        pieces.append(piece)
-        num_bytes -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
