@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,20 @@ SHOWN = "from caller import caller; print(caller(1), sum(caller.stats.cache_hits
 KILLED = """
 import os, caller
 from numba.core.caching import IndexDataCacheFile
-kept = getattr(IndexDataCacheFile, {after!r})
+kept = IndexDataCacheFile._save_data
 def keep_and_die(*arguments):
     kept(*arguments)
     os._exit(9)
-setattr(IndexDataCacheFile, {after!r}, keep_and_die)
-caller.caller({argument})
+IndexDataCacheFile._save_data = keep_and_die
+caller.caller(1)
+"""
+NO_SPACE = """
+import caller
+from numba.core.caching import IndexDataCacheFile
+def fail(*_):
+    raise OSError(28, "No space left on device")
+IndexDataCacheFile._save_data = fail
+print(caller.caller(1))
 """
 
 
@@ -64,6 +73,9 @@ class Package:
         environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder)}
         command = [sys.executable, "-B", "-c", code]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def kept(self) -> list[Path]:
+        return [path for path in self.folder.rglob("*.nb?") if path.is_file()]
 
     def shown(self) -> tuple[int, bool]:
         """Return what the function returns, and whether its code was read from disk."""
@@ -92,26 +104,58 @@ def test_code_is_kept_until_a_function_or_constant_of_another_file_changes(
     assert package.shown() == (300, True)
 
 
-@pytest.mark.parametrize("after", ["_save_index", "_save_data"])
-def test_a_kill_while_code_is_kept_leaves_no_code_of_an_older_version(
-    package: Package, after: str
-) -> None:
+def test_a_kill_while_code_is_kept_leaves_no_code_of_an_older_version(package: Package) -> None:
     assert package.shown() == (20, False)
     (package.folder / "caller.py").write_text(CALLER.replace("* LIMIT", "* -LIMIT"))
-    killed = package.run(KILLED.format(after=after, argument=1))
+    killed = package.run(KILLED)
     assert killed.returncode == 9, killed.stderr
     assert package.shown()[0] == -20
 
 
-def test_processes_that_save_at_once_do_not_swap_code(package: Package) -> None:
+def test_code_of_two_signatures_is_not_swapped(package: Package) -> None:
     shown = "from caller import caller; print(caller({}))"
-    assert package.run(shown.format(1.5)).stdout == "25.0\n"
-    (index,) = package.folder.rglob("*.nbi")
-    of_the_first = index.read_bytes()
-    index.unlink()  # the second process has read the index before the first one wrote it
-    assert package.run(shown.format(1)).stdout == "20\n"
-    index.write_bytes(of_the_first)
-    assert package.run(shown.format(1.5)).stdout == "25.0\n"
+    for _ in range(2):
+        assert package.run(shown.format(1.5)).stdout == "25.0\n"
+        assert package.run(shown.format(1)).stdout == "20\n"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda code: code[: len(code) // 2],
+        lambda code: code[:-1],
+        lambda code: code[:-5000] + bytes([code[-5000] ^ 1]) + code[-4999:],
+        lambda _: b"\x80 no pickle",
+    ],
+    ids=["empty", "half", "one byte short", "one bit", "other bytes"],
+)
+def test_damaged_code_is_compiled_again(package: Package, damage: Callable[[bytes], bytes]) -> None:
+    assert package.shown() == (20, False)
+    for path in package.kept():
+        path.write_bytes(damage(path.read_bytes()))
+    assert package.shown() == (20, False)
+    assert package.shown() == (20, True)
+
+
+def test_code_that_cannot_be_kept_is_used(package: Package) -> None:
+    finished = package.run(NO_SPACE)
+    assert (finished.returncode, finished.stdout) == (0, "20\n"), finished.stderr
+
+
+def test_code_of_older_versions_is_deleted_after_a_while(package: Package) -> None:
+    package.shown()
+    (old,) = package.kept()
+    (package.folder / "caller.py").write_text("# a line more" + CALLER)
+    package.shown()
+    assert old in package.kept()
+    os.utime(old, (0, 0))
+    (package.folder / "caller.py").write_text("# a line more\n\n" + CALLER)
+    package.shown()
+    assert old not in package.kept()
+    assert len(package.kept()) == 2
+    assert package.run(SHOWN.replace("(1)", "(1.5)")).returncode == 0
+    assert len(package.kept()) == 3
 
 
 def test_code_of_intrinsics_made_by_one_function_differs() -> None:
@@ -119,7 +163,7 @@ def test_code_of_intrinsics_made_by_one_function_differs() -> None:
     assert len(digests) == 3
 
 
-def test_an_index_that_names_a_removed_type_is_ignored(package: Package) -> None:
+def test_code_that_names_a_removed_type_is_ignored(package: Package) -> None:
     (package.folder / "removed.py").write_text(
         "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
     )
