@@ -44,6 +44,16 @@ def test_a_sum_that_python_would_cut_to_32_bits_is_computed_by_compiled_code() -
     assert for_steps(compiled(total), 2)(np.array([2**31 - 1, 1], np.int32)) == 2**31
 
 
+def copied(values: np.ndarray, source: np.ndarray) -> None:
+    values[0] = source[0]
+
+
+def test_a_number_that_python_would_refuse_is_converted_by_compiled_code() -> None:
+    values = np.zeros(1, np.int32)
+    for_steps(compiled(copied), 1)(values, np.array([2**32 - 1], np.uint32))
+    assert values.tolist() == [-1]
+
+
 def test_python_runs_the_lines_until_a_thread_has_compiled_them() -> None:
     function = compiled(total)
     values = np.array([1, 2], np.int32)

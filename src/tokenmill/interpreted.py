@@ -103,7 +103,7 @@ def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
         try:
             with np.errstate(over="raise"):
                 return cast("R", _in_python(function)(*args, **kwargs))
-        except FloatingPointError:
+        except (FloatingPointError, OverflowError):
             return function(*args, **kwargs)
 
     return run
