@@ -114,6 +114,7 @@ def test_a_signal_that_a_finalizer_swallows_is_sent_again(
 INTERRUPTED_AT_EXIT = """
 import atexit, signal, sys
 from tokenmill.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 atexit.register(signal.raise_signal, signal.SIGINT)
 sys.argv = ["tokenmill", "--version"]
 sys.exit(main())

@@ -111,7 +111,7 @@ def test_a_recipe_can_only_name_what_is_registered(
         "build", tmp_path / "a.jsonl", "--tokenizer", tokenizer_path, "--format", name,
         "--out", tmp_path / "out", code=2,
     )  # fmt: skip
-    assert f"read.format: got {name!r}; must be one of auto, parquet" in result.stderr
+    assert f"--format: got {name!r}; must be one of auto, parquet" in result.stderr
     assert "text, netstrings" in result.stderr
 
 
