@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core import compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 from tokenmill.compiled import eight_bytes_at, mapped_array, trailing_zeros
@@ -44,6 +44,9 @@ def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
 STEPS_MEANWHILE = 1 << 20
 """About as many steps as Python takes in the time that it takes to compile a function."""
 _compiling: dict[Any, threading.Thread] = {}
+_is_ending = threading.Event()
+_lock: Any = compiler_lock.global_compiler_lock
+"""The lock that numba holds while it compiles, without type stubs."""
 
 
 def for_steps_until_compiled(function: Callable[P, R], steps: int) -> Callable[P, R]:
@@ -72,8 +75,9 @@ def _compile_in_background(function: Any, args: tuple[Any, ...]) -> None:
 
     def compile_function() -> None:
         # A call of the function reports what may be wrong.
-        with suppress(Exception):
-            function.compile(signature)
+        with _lock, suppress(Exception):
+            if not _is_ending.is_set():
+                function.compile(signature)
 
     _compiling[function] = threading.Thread(target=compile_function, daemon=True)
     _compiling[function].start()
@@ -89,11 +93,16 @@ def _wait_before_fork_and_exit() -> None:
     # numba imports this module late. It has handlers of its own, which must not be registered while
     # a fork waits in ours.
     importlib.import_module("concurrent.futures.thread")
-    lock = global_compiler_lock
     os.register_at_fork(
-        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
-    atexit.register(lock.acquire)
+    atexit.register(_wait_for_compiler)
+
+
+def _wait_for_compiler() -> None:
+    _is_ending.set()
+    with suppress(KeyboardInterrupt):
+        _lock.acquire()
 
 
 def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
