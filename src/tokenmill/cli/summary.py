@@ -101,8 +101,8 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
-MAX_STATED_RATE = 0.5
-"""Bounds above this, from fewer than five documents, are not shown: they tell nothing."""
+MAX_STATED_RATE = 0.05
+"""Bounds above this, from fewer than 59 documents, are not shown: they tell little."""
 
 
 def ids_text(run: Run) -> str:

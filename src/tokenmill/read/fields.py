@@ -100,5 +100,8 @@ def field_hint(name: str, present: Collection[str]) -> str:
     if close := nearest(name, [each for each in present if not name.startswith(f"{each}.")]):
         return f"did you mean {flag}{close}?"
     if flag:
-        return "add --text-field NAME, with the name of the field that holds the text"
+        return (
+            "add --text-field NAME, with the name of the field that holds the text; if it differs "
+            "between inputs, build their texts with --transform"
+        )
     return "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
