@@ -116,7 +116,7 @@ def main() -> None:
     rows = os.path.relpath(OUT / "rows")
     run("export", names[2], "--plan", "best-fit-2048", "--out", rows, "--max-sequences", "100")
     print(
-        "\nThat was the whole way: every id was compared with Hugging Face tokenizers, and no"
+        "\nThat was the whole pipeline: every id was compared with Hugging Face tokenizers, and no"
         "\ndocument is cut that fits into a sequence."
         "\nNow with your own data:"
         "\n  .venv/bin/tokenmill build data/*.jsonl.zst --tokenizer tokenizer.json --out corpus/"
