@@ -118,6 +118,8 @@ def test_rubbish_in_place_of_a_manifest_is_named_as_damage(data: bytes, tmp_path
 
 
 def test_a_folder_without_a_manifest_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the folder does not exist"):
+        read_manifest(tmp_path / "typo")
     with pytest.raises(UserError, match="it has no manifest"):
         read_manifest(tmp_path)
     (tmp_path / "work").mkdir()

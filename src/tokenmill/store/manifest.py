@@ -225,9 +225,11 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     if not path.is_file():
-        unfinished = (folder / "work").is_dir()
-        hint = "run the build again; it resumes" if unfinished else "check the path"
-        why = "the build has not finished" if unfinished else "it has no manifest.json"
+        why, hint = "it has no manifest.json", "check the path"
+        if not folder.exists():
+            why = "the folder does not exist"
+        elif (folder / "work").is_dir():
+            why, hint = "the build has not finished", "run the build again; it resumes"
         raise UserError("cannot find a dataset", where=str(folder), why=why, hint=hint)
     manifest = read_sealed(path, Manifest, ("tokenmill", FORMAT_VERSION))
     if manifest.format != "tokenmill" or manifest.format_version < 1:
