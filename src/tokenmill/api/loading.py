@@ -144,4 +144,4 @@ def _needs_torch() -> Iterator[None]:
         yield
     except ImportError as error:
         hint = f"{install_command('torch')}; Dataset.batches gives NumPy arrays without it"
-        raise UserError("tensors need PyTorch", why=str(error), hint=hint) from error
+        raise UserError("tensors need PyTorch", why=str(error), hint=hint) from None

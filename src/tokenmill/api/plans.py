@@ -118,5 +118,5 @@ def export_rows(
         chosen = msgspec.convert(options, ExportOptions)
     except msgspec.ValidationError as error:
         why = refusal(error, options, ExportOptions)
-        raise UserError("invalid export option", why=why) from error
+        raise UserError("invalid export option", why=why) from None
     return export(source, found, out, chosen, overwrite=overwrite).manifest

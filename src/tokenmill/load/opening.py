@@ -232,4 +232,4 @@ def _made(kind: type[S], options: dict[str, Any]) -> S:
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
-        raise UserError("invalid loader option", why=refusal(error, own, kind)) from error
+        raise UserError("invalid loader option", why=refusal(error, own, kind)) from None

@@ -54,7 +54,7 @@ def checked_options(options: TextStreamOptions) -> TextStreamOptions:
     try:
         return msgspec.convert(msgspec.to_builtins(options), TextStreamOptions)
     except msgspec.ValidationError as error:
-        raise UserError("invalid text stream option", why=str(error)) from error
+        raise UserError("invalid text stream option", why=str(error)) from None
 
 
 def share_of_batch(num_rows: int, rank: int, world_size: int) -> slice:
