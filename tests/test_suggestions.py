@@ -7,7 +7,7 @@ import pytest
 from tokenmill.cli import COMMANDS
 from tokenmill.load.opening import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
-from tokenmill.suggestions import WORDS, nearest
+from tokenmill.suggestions import WORDS, did_you_mean, nearest
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]
@@ -48,3 +48,8 @@ def test_every_word_leads_to_a_name_of_ours() -> None:
     assert set(WORDS) <= ours | set(OrderOptions.__struct_fields__)
     theirs = [word for words in WORDS.values() for word in words.split()]
     assert len(theirs) == len(set(theirs))
+
+
+def test_a_hint_asks_about_the_nearest_name_or_says_something_else() -> None:
+    assert did_you_mean("best-fitt", ["best-fit", "optimal"]) == "did you mean best-fit?"
+    assert did_you_mean("zzz", ["best-fit"], "choose one") == "choose one"

@@ -25,7 +25,6 @@ _Intrinsic: Any = extending._Intrinsic
 CONSTANTS = (bool, int, float, str, bytes, tuple, np.generic, types.Type)
 """Types of values that numba compiles into a function."""
 
-
 DIGEST_BYTES = hashlib.sha256().digest_size
 SECONDS_KEPT = 3600
 """Age at which code of an older version is deleted: by then, no process is about to read it."""

@@ -76,6 +76,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return spelled[close[0]] if close else ""
 
 
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint that asks about the nearest known name; `otherwise` if none is near."""
+    close = nearest(name, known)
+    return f"did you mean {close}?" if close else otherwise
+
+
 def advice_for(name: str, known: Iterable[str]) -> str:
     """Return what to use instead of a flag of another script; "" if `known` contains the name."""
     is_ours = _plain(name) in map(_plain, known)

@@ -15,7 +15,7 @@ from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan
-from tokenmill.suggestions import nearest
+from tokenmill.suggestions import did_you_mean
 from tokenmill.valid_values import refusal
 
 if TYPE_CHECKING:
@@ -106,11 +106,10 @@ def export_rows(
     """
     known = ExportOptions.__struct_fields__
     for name in sorted(set(options) - set(known)):
-        close = nearest(name, known)
         raise UserError(
             f"unknown option of an export: {name}",
             why=f"the options are {', '.join(known)}",
-            hint=f"did you mean {close}?" if close else "",
+            hint=did_you_mean(name, known),
         )
     source = opened(dataset)
     found = plan if isinstance(plan, Plan) else open_plan(source, plan)

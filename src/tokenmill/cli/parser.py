@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from tokenmill.cli.terminal import coloured_help
 from tokenmill.errors import UserError
-from tokenmill.suggestions import advice_for, nearest
+from tokenmill.suggestions import advice_for, did_you_mean, nearest
 
 FIRST_COLUMN = 30
 
@@ -70,11 +70,10 @@ class Parser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         name = action.option_strings[-1] if action.option_strings else str(action.metavar)
-        close = nearest(str(value), choices)
         raise UserError(
             f"{value!r} is not a valid value of {name}",
             why=f"choose from {', '.join(choices)}",
-            hint=f"did you mean {close}?" if close else "",
+            hint=did_you_mean(str(value), choices),
         )
 
     def error(self, message: str) -> NoReturn:
@@ -98,11 +97,10 @@ class Parser(argparse.ArgumentParser):
         """
         groups = {title: actions for title, _, actions in self._groups()}
         if group not in ("", "all", *groups):
-            close = nearest(group, groups)
             raise UserError(
                 f"unknown group of options {group!r}",
                 why=f"the groups are {', '.join(groups)}",
-                hint=f"did you mean {close}?" if close else "--help-all shows every option",
+                hint=did_you_mean(group, groups, "--help-all shows every option"),
             )
         width = min(shutil.get_terminal_size().columns, 100) - 2
         formatter = _Formatter(self.prog, 2, FIRST_COLUMN, width)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from tokenmill.errors import UserError
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.suggestions import nearest
+from tokenmill.suggestions import did_you_mean
 
 LAUNCHERS = {
     "slurm": "tokenmill.launch.slurm",
@@ -57,10 +57,9 @@ def launcher_for(where: str) -> Launcher:
     """
     name = where.partition("://")[0]
     if name not in LAUNCHERS:
-        close = nearest(name, LAUNCHERS)
         raise UserError(
             f"invalid value of --on: {where!r}",
             why=f"choose from {', '.join(LAUNCHERS)}",
-            hint=f"did you mean {close}?" if close else "",
+            hint=did_you_mean(name, LAUNCHERS),
         )
     return cast(Launcher, import_module(LAUNCHERS[name]))

@@ -20,7 +20,7 @@ from tokenmill.errors import UserError
 from tokenmill.measure import word_rules as rules
 from tokenmill.measure.word_rules import UInt8Array
 from tokenmill.records import Int32Array, Int64Array
-from tokenmill.suggestions import nearest
+from tokenmill.suggestions import did_you_mean
 
 WordRule = Literal["uax29", "whitespace", "characters"]
 _WHITE_SPACE = [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029]
@@ -61,8 +61,7 @@ class WordCutter:
     def __init__(self, rule: str) -> None:
         """Raise a UserError if the rule is unknown or a library is missing."""
         if rule not in get_args(WordRule):
-            close = nearest(rule, get_args(WordRule))
-            hint = f"did you mean {close}?" if close else ""
+            hint = did_you_mean(rule, get_args(WordRule))
             why = f"the rules are {', '.join(get_args(WordRule))}"
             raise UserError(f"unknown rule for words {rule!r}", why=why, hint=hint)
         self._each = rule == "characters"

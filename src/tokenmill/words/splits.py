@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tokenmill.errors import UserError
-from tokenmill.suggestions import nearest
+from tokenmill.suggestions import did_you_mean
 from tokenmill.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
@@ -122,11 +122,11 @@ def named_split(name: str) -> Split:
         return sentencepiece_split(named_normalizer(rule), name)
     split = SPLITS.get(ALIASES.get(name, name))
     if split is None:
-        close = nearest(name, [*SPLITS, *SENTENCEPIECE_SPLITS, *ALIASES])
+        known = [*SPLITS, *SENTENCEPIECE_SPLITS, *ALIASES]
         raise UserError(
             f"cannot find the split {name!r}",
             why=f"the splits are {', '.join([*SPLITS, *SENTENCEPIECE_SPLITS])}",
-            hint=f"did you mean {close}?" if close else "or name a tokenizer.json of your own",
+            hint=did_you_mean(name, known, "or name a tokenizer.json of your own"),
         )
     return split
 

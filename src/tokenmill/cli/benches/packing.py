@@ -136,17 +136,16 @@ def _packings(text: str) -> tuple[Packing, ...]:
     """Strategies with commas between them."""
     from tokenmill.errors import UserError
     from tokenmill.pack.options import Packing
-    from tokenmill.suggestions import nearest
+    from tokenmill.suggestions import did_you_mean
 
     known: tuple[Packing, ...] = get_args(Packing)
     names: tuple[Any, ...] = known if text == "all" else tuple(text.split(","))
     for name in names:
         if name not in known:
-            close = nearest(name, known)
             raise UserError(
                 f"{name!r} is not a packing strategy",
                 why=f"choose from {', '.join(known)}, or all",
-                hint=f"did you mean {close}?" if close else "",
+                hint=did_you_mean(name, known),
             )
     return names
 
