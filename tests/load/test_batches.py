@@ -349,7 +349,7 @@ def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
 ) -> None:
     dataset = tokenmill.open(alone)
     plan = tokenmill.open_plan(dataset, "packed")
-    options = {"global_batch_size": GLOBAL_BATCH, "world_size": 5}
+    options = {"global_batch_size": GLOBAL_BATCH, "rank": 0, "world_size": 5}
     source = MixtureSource(dataset=dataset, plan=plan)
     error = refused(
         lambda: (
@@ -368,7 +368,7 @@ def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_open
 ) -> None:
     """And not when the first batch of such rows comes, in the middle of training."""
     dataset = tokenmill.open(alone)
-    error = refused(lambda: dataset.batches("buckets", tokens_per_batch=44, world_size=2))
+    error = refused(lambda: dataset.batches("buckets", tokens_per_batch=44, rank=0, world_size=2))
     assert error.what == "cannot divide the global batch among the ranks"
     assert error.why == "it has 11 rows, and there are 2 ranks"
 
@@ -434,7 +434,7 @@ def differences(state: dict[str, Any], batches: tokenmill.Batches) -> list[str]:
         ({"shuffle": "blocks"}, ["shuffle: global in the state, blocks here"]),
         ({"global_batch_size": 12}, ["rows of a global batch: 24 in the state, 12 here"]),
         (
-            {"global_batch_size": None, "batch_size": 24, "world_size": 2},
+            {"global_batch_size": None, "batch_size": 24, "rank": 0, "world_size": 2},
             ["rows of a global batch: 24 in the state, 48 here"],
         ),
         (
@@ -573,10 +573,11 @@ def test_one_process_need_not_say_so(
     assert (batches.share.rank, batches.share.world_size) == (0, 1)
 
 
-def test_the_number_of_processes_alone_is_rank_0(alone: Path) -> None:
-    batches = tokenmill.open(alone).batches("packed", batch_size=6, world_size=4)
-    assert (batches.share.rank, batches.share.world_size) == (0, 4)
-    assert len(batches.batch(0)["input_ids"]) == 6
+def test_the_number_of_ranks_without_a_rank_is_refused(alone: Path) -> None:
+    """All of them would train on the rows of rank 0."""
+    error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=6, world_size=4))
+    assert error.what == "rank is missing"
+    assert error.why == "world_size is 4; without it, all ranks train on the same rows"
 
 
 def test_a_state_of_another_plan_is_refused_with_both(alone: Path) -> None:
@@ -679,9 +680,11 @@ def test_what_is_no_state_is_refused(
 
 def test_a_state_of_fewer_rows_for_each_of_more_ranks_is_taken(alone: Path) -> None:
     dataset = tokenmill.open(alone)
-    state = dataset.batches("packed", batch_size=12, world_size=2).state_dict(step=3)
+    state = dataset.batches("packed", batch_size=12, rank=0, world_size=2).state_dict(step=3)
     for world_size in (1, 2, 3, 4, 8, 24):
-        batches = dataset.batches("packed", batch_size=24 // world_size, world_size=world_size)
+        batches = dataset.batches(
+            "packed", batch_size=24 // world_size, rank=0, world_size=world_size
+        )
         batches.load_state_dict(state)
         assert batches.step == 3
         assert len(next(iter(batches))["input_ids"]) == 24 // world_size
@@ -831,7 +834,7 @@ def test_rows_of_a_skewed_corpus_cost_ranks_nearly_the_same(tmp_path: Path) -> N
     sums = {}
     for even in (True, False):
         batches = opened.batches(
-            global_batch_size=96, world_size=8, shuffle="none", even_attention=even
+            global_batch_size=96, rank=0, world_size=8, shuffle="none", even_attention=even
         )
         whole, rows = batches.rows_of_ranks(0)
         sums[even] = attention_costs(plan, whole.sequences)[rows].sum(axis=1).tolist()
@@ -861,7 +864,7 @@ def test_dealt_rows_are_those_of_the_global_batch(plan: str, alone: Path) -> Non
     for world_size in (1, 2, 3, 4, 6, 8, 12, 24):
         for even in (True, False):
             batches = dataset.batches(
-                plan, global_batch_size=24, world_size=world_size, even_attention=even
+                plan, global_batch_size=24, rank=0, world_size=world_size, even_attention=even
             )
             whole, rows = batches.rows_of_ranks(1)
             assert rows.shape == (world_size, 24 // world_size)

@@ -86,7 +86,9 @@ def test_offsets_of_a_plan_are_checked_before_costs_are_summed(
     change: Callable[[np.ndarray], None], world_size: int, copied: Path
 ) -> None:
     rewrite_array(copied, "offsets", change)
-    batches = tokenmill.open(copied).batches("a", global_batch_size=8, world_size=world_size)
+    batches = tokenmill.open(copied).batches(
+        "a", global_batch_size=8, rank=0, world_size=world_size
+    )
     with pytest.raises(VerificationError, match="its offsets are out of order"):
         all_batches(batches)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_tokenizer
@@ -81,6 +82,10 @@ def shown(batches: Iterable[GlobalBatch | None]) -> list[Any]:
         )
         for batch in batches
     ]
+
+
+def seed_of(number: int, seed: int) -> int:
+    return xxhash.xxh3_64_intdigest(f"{seed} source {number}".encode()) if number else seed
 
 
 def through_json(values: dict[str, Any]) -> dict[str, Any]:
@@ -444,7 +449,7 @@ def test_each_source_gives_its_epochs_in_order_and_no_row_twice(
     rows = [row for step in shown(batches) for row in step]
     assert len(rows) == len(batches) * case["rows"]
     for number, (each, fills) in enumerate(zip(sources, case["fills"], strict=True)):
-        order = Order(steps_of(each.plan), case["seed"] + number, case["shuffle"])
+        order = Order(steps_of(each.plan), seed_of(number, case["seed"]), case["shuffle"])
         whole = [
             (sequence, epoch)
             for epoch in range(case["epochs"][number])
@@ -733,7 +738,27 @@ def test_progress_is_whole_numbers(source: SourceOf) -> None:
         "rows": progress["rows"],
         "tokens": progress["tokens"],
         "lags": [third * total - WHOLE * given_tokens, WHOLE * given_tokens - third * total],
+        "seeds": "hashed",
     }
+
+
+def order_of(number: int, schedule: MixtureSchedule) -> tuple[int, ...]:
+    rows = [row for batch in shown(steps_in(schedule)) for row in batch or ()]
+    return tuple(sequence for at, sequence, _ in rows if at == number)
+
+
+def test_sources_have_orders_of_their_own_under_any_seed(source: SourceOf) -> None:
+    sources = [source([ROW] * 9), source([ROW] * 9)]
+    made = [mixture(*sources, rows=2, seed=seed) for seed in range(4)]
+    orders = {order_of(number, schedule) for schedule in made for number in (0, 1)}
+    assert [len(order) for order in orders] == [9] * 8
+
+
+@pytest.mark.parametrize("plan", ["best-fit-8", None])
+def test_a_plan_that_is_not_open_is_refused(source: SourceOf, plan: Any) -> None:
+    error = refused(replace(source([ROW] * 9), plan=plan))
+    assert error.what == "a source of a mixture must have an open plan"
+    assert error.why == f"got {plan!r}"
 
 
 # Sources that do not fit.
@@ -867,7 +892,7 @@ def test_a_batch_smaller_than_a_row_is_refused(source: SourceOf) -> None:
 
 def test_ranks_that_do_not_divide_a_batch_are_refused(source: SourceOf) -> None:
     with pytest.raises(UserError) as caught:
-        mix_batches([source([ROW] * 9)], global_batch_size=4, world_size=3)
+        mix_batches([source([ROW] * 9)], global_batch_size=4, rank=0, world_size=3)
     assert caught.value.what == "cannot divide the global batch among the ranks"
 
 

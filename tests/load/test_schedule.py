@@ -431,8 +431,8 @@ def test_ranks_share_the_rows_of_a_curriculum(planned: PlanOf, dataset: Dataset)
     plan = planned([16] * 8)
     curriculum = curriculum_of(plan, dataset, rows=4)
     with pytest.raises(UserError, match="cannot divide the global batch among the ranks"):
-        open_batches(dataset, plan, curriculum=curriculum, world_size=3)
-    shared = open_batches(dataset, plan, curriculum=curriculum, world_size=2)
+        open_batches(dataset, plan, curriculum=curriculum, rank=0, world_size=3)
+    shared = open_batches(dataset, plan, curriculum=curriculum, rank=0, world_size=2)
     assert len(shared.batch(0)["input_ids"]) == 2
 
 

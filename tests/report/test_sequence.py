@@ -78,7 +78,7 @@ def test_a_text_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) 
 
 def test_a_step_says_what_it_is_made_of(packed: Path) -> None:
     batches = tokenmill.open(packed).batches(
-        global_batch_size=2, world_size=2, shuffle="none", even_attention=False
+        global_batch_size=2, rank=0, world_size=2, shuffle="none", even_attention=False
     )
     found = [
         (each.rank, each.row, each.column, each.document, each.start, each.length)
@@ -95,7 +95,7 @@ def test_what_a_step_is_made_of_is_what_its_batches_hold(packed: Path) -> None:
     for world_size in (1, 2):
         options = {"global_batch_size": 2, "world_size": world_size, "seed": 3}
         ranks = [dataset.batches(rank=rank, **options).batch(0) for rank in range(world_size)]
-        for origin in dataset.batches(**options).explain(0):
+        for origin in dataset.batches(rank=0, **options).explain(0):
             shard, index = dataset.locate(origin.document)
             ids = shard.document(index)[origin.start : origin.start + origin.length]
             row = ranks[origin.rank]["input_ids"][origin.row]

@@ -79,7 +79,7 @@ def text_loader(
     sequence_length: int,
     batch_size: int | None = None,
     global_batch_size: int | None = None,
-    rank: int = 0,
+    rank: int | None = None,
     world_size: int | None = None,
     **options: Unpack[TextLoaderArguments],
 ) -> TextLoader:
@@ -95,8 +95,8 @@ def text_loader(
         sequence_length: tokens in a row.
         batch_size: rows in a batch of one rank. Give this or `global_batch_size`.
         global_batch_size: rows in a batch over all ranks.
-        rank: rank of this process.
-        world_size: number of ranks. You can omit it if a single process trains.
+        rank: rank of this process. You can omit both if a single process trains.
+        world_size: number of ranks.
         options: fields of `TextStreamOptions` and `BatchOptions`.
 
     Raises:
@@ -111,7 +111,7 @@ def text_loader(
     with _needs_torch():
         from tokenmill.load.text.loader import TextLoader
 
-    ranks = opening.known_world_size(world_size)
+    rank, ranks = opening.known_ranks(rank, world_size)
     if (batch_size is None) == (global_batch_size is None):
         raise UserError("give exactly one batch size", hint="give batch_size or global_batch_size")
     rows = global_batch_size if batch_size is None else batch_size * ranks

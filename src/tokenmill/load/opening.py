@@ -75,27 +75,32 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the part of each global batch that this rank reads.
 
         Raises:
-            UserError: several processes run, and `rank` and `world_size` are missing.
+            UserError: as for `known_ranks`.
         """
-        return Share(
-            self.rank or 0, known_world_size(self.world_size), self.even_attention, self.restart
-        )
+        rank, world_size = known_ranks(self.rank, self.world_size)
+        return Share(rank, world_size, self.even_attention, self.restart)
 
 
-def known_world_size(given: int | None) -> int:
-    """Return the number of ranks: the given one, or 1.
+def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return this process's rank and the number of ranks: the given ones, or 0 of 1.
 
     Raises:
-        UserError: none is given, and several processes run.
+        UserError: several processes run and neither is given, or several ranks have one only.
     """
     processes = os.environ.get("WORLD_SIZE", "1")
-    if given is None and processes.isdecimal() and int(processes) > 1:
+    if world_size is None and processes.isdecimal() and int(processes) > 1:
         raise UserError(
             "rank and world_size are missing",
             why=f"WORLD_SIZE is {processes}; without them, all processes train on the same rows",
             hint="pass the rank and world_size of data parallelism, or world_size=1",
         )
-    return given or 1
+    if rank is None and (world_size or 1) > 1:
+        raise UserError(
+            "rank is missing",
+            why=f"world_size is {world_size}; without it, all ranks train on the same rows",
+            hint="pass the rank of this process, for example rank=torch.distributed.get_rank()",
+        )
+    return rank or 0, world_size or 1
 
 
 def open_batches(

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
+import xxhash
 from msgspec import Meta
 
 from tokenmill.errors import UserError
@@ -105,6 +106,9 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: list[Count]
     lags: list[Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]]
     """Tokens that each source is behind its share, times WHOLE."""
+    seeds: Literal["added", "hashed"] = "added"
+    """How the seed of each source follows from the mixture's. States without it are older: they
+    added the number of the source, so two sources could have one order under different seeds."""
 
 
 class _Checkpoints(Generic[T]):
@@ -159,10 +163,6 @@ class MixtureSchedule(Schedule):
         if self._num_rows < 1:
             why = f"it has {self.size.tokens} tokens, and a row has {self._row_length}"
             raise UserError("the global batch is smaller than a row", why=why)
-        self._orders = [
-            Order(steps_of(source.plan), self.seed + number, self.shuffle)
-            for number, source in enumerate(self.sources)
-        ]
         self._begin_at(_at_start(len(self.sources)))
 
     @property
@@ -257,9 +257,18 @@ class MixtureSchedule(Schedule):
 
     def _begin_at(self, progress: _Progress) -> None:
         self._start = self._before_last = self._progress = progress
+        self._orders = [
+            Order(steps_of(source.plan), self._seed_of(number, progress.seeds), self.shuffle)
+            for number, source in enumerate(self.sources)
+        ]
         self._last: tuple[_Progress, GlobalBatch] | None = None
         """The last computed batch, and the position after it."""
-        self._checkpoints = _Checkpoints(_at_start(len(self.sources)))
+        self._checkpoints = _Checkpoints(_at_start(len(self.sources), progress.seeds))
+
+    def _seed_of(self, number: int, seeds: Literal["added", "hashed"]) -> int:
+        if seeds == "added" or number == 0:  # alone, a source has the order of its plan
+            return self.seed + number
+        return xxhash.xxh3_64_intdigest(f"{self.seed} source {number}".encode())
 
     def _go_to(self, step: int) -> None:
         """Move to a step, or to the end."""
@@ -299,6 +308,7 @@ class MixtureSchedule(Schedule):
             rows=[before + int(more) for before, more in zip(now.rows, taken, strict=True)],
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
             lags=lags.tolist(),
+            seeds=now.seeds,
         )
         self._checkpoints.add(self._progress.step, self._progress)
         place = _running_count(chosen)
@@ -333,6 +343,8 @@ class MixtureSchedule(Schedule):
 def _check(sources: Sequence[MixtureSource]) -> None:
     if not sources:
         raise UserError("a mixture needs at least one source")
+    for source in sources:
+        _check_is_open(source)
     first = sources[0]
     for source in sources:
         where = str(source.plan.folder)
@@ -363,6 +375,16 @@ def _check(sources: Sequence[MixtureSource]) -> None:
         raise UserError("at least one share must be above 0")
 
 
+def _check_is_open(source: Any) -> None:
+    plan = source.plan if isinstance(source, MixtureSource) else source
+    if not isinstance(plan, Plan):
+        raise UserError(
+            "a source of a mixture must have an open plan",
+            why=f"got {plan!r}",
+            hint="MixtureSource.of(dataset, plan_name) opens both",
+        )
+
+
 def _points(source: MixtureSource) -> Points:
     """Return the points of a share as plain numbers; a constant share is one point."""
     share = source.share
@@ -374,9 +396,9 @@ def _points(source: MixtureSource) -> Points:
         raise UserError("a share must be a number or (step, share) points", why=why) from error
 
 
-def _at_start(count: int) -> _Progress:
+def _at_start(count: int, seeds: Literal["added", "hashed"] = "hashed") -> _Progress:
     zeros = [0] * count
-    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros)
+    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros, seeds=seeds)
 
 
 def _running_count(chosen: Int64Array) -> Int64Array:

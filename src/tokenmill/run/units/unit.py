@@ -130,7 +130,8 @@ class UnitRunner:
             raise
 
     def _out_of_memory(self) -> EngineError:
-        source = self._sources.get(self.current_source or 0)
+        # None before the first extent: then no source is to blame.
+        source = None if self.current_source is None else self._sources.get(self.current_source)
         return EngineError(
             "not enough memory to encode a document",
             where=f"{source.where if source else ''}, at or after position {self._reader.position}",
