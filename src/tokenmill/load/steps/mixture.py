@@ -362,13 +362,7 @@ def _check(sources: Sequence[MixtureSource]) -> None:
             raise UserError(
                 "epochs and tokens of a source must be above 0", where=where, why=why, hint=hint
             )
-        points = _points(source)
-        steps = [step for step, _ in points]
-        if not points or steps != sorted(set(steps)):
-            raise UserError("the points of a share must be sorted by step", where=where)
-        if not all(0 <= share <= MAX_SHARE for _, share in points):  # also refuses NaN
-            why = f"got {points}"
-            raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
+        _check_points(_points(source), where)
         if not len(source.plan):
             raise UserError("the plan has no sequences", where=where)
     if not any(share > 0 for source in sources for _, share in _points(source)):
@@ -383,6 +377,15 @@ def _check_is_open(source: Any) -> None:
             why=f"got {plan!r}",
             hint="MixtureSource.of(dataset, plan_name) opens both",
         )
+
+
+def _check_points(points: Points, where: str) -> None:
+    steps = [step for step, _ in points]
+    if not points or steps != sorted(set(steps)):
+        raise UserError("the points of a share must be sorted by step", where=where)
+    if not all(0 <= share <= MAX_SHARE for _, share in points):  # also refuses NaN
+        why = f"got {points}"
+        raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
 
 
 def _points(source: MixtureSource) -> Points:
