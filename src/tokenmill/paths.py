@@ -50,6 +50,12 @@ def local_path(name: str | Path, what: str) -> Path:
     return path
 
 
+def output_path(name: str | Path, what: str) -> Path:
+    """Return the path of a folder to be made like `local_path`, but "." and "x/.." get a name."""
+    path = local_path(name, what)
+    return Path(os.path.realpath(path)) if path.name in ("", "..") else path
+
+
 def path_error(error: OSError) -> type[UserError | StorageError]:
     """Return UserError for mistakes in a path, StorageError for failures of the storage."""
     return UserError if error.errno in _MISTAKES else StorageError

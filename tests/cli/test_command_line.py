@@ -12,6 +12,9 @@ from corpora import tokenmill, tokenmill_here
 
 from conftest import write_jsonl
 from tokenmill.cli import COMMANDS, main
+from tokenmill.cli.options import add_overwrite
+from tokenmill.cli.parser import Parser
+from tokenmill.errors import UserError
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "rich", "yaml", "msgspec", "psutil", "fastokens"]
 
@@ -253,3 +256,20 @@ def test_an_output_with_a_scheme_makes_no_folder_and_shows_no_secret(
     assert f"where: {out.replace('me:secret', '***')}" in result.stderr
     assert "secret" not in result.stdout + result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_an_overwrite_takes_no_word_that_follows() -> None:
+    parser = Parser(prog="tokenmill")
+    add_overwrite(parser, "a dataset")
+    parser.add_argument("inputs", nargs="*")
+
+    def overwrite(*words: str) -> object:
+        options = parser.parse_args([*words, "first"])
+        assert options.inputs == ["first"]
+        return options.overwrite
+
+    assert overwrite() is False
+    assert overwrite("--overwrite") is True
+    assert overwrite("--overwrite=first") == "first"
+    with pytest.raises(UserError, match="ignored explicit argument 'last'"):
+        overwrite("--overwrite=last")

@@ -587,7 +587,7 @@ def test_an_export_that_fails_half_way_keeps_finished_files_for_the_same_command
     kept = len(list((left / "receipts").iterdir()))
     files = kept * (len(COLUMNS) if format_name == "npy" else 1)
     verb = "s are" if files > 1 else " is"
-    note = f"{files} finished file{verb} kept: the same command continues"
+    note = f"{files} finished file{verb} kept"
     assert caught.value.__notes__[-1] == note
     monkeypatch.undo()
     assert export(dataset, plan, tmp_path / "rows", options).files_kept == files

@@ -14,13 +14,14 @@ from corpora import write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.cli import main
+from tokenmill.errors import Interrupted, OutputConflictError, UserError
 from tokenmill.export import rows as export_rows
 from tokenmill.export import unfinished
 from tokenmill.export.rows import export
-from tokenmill.export.unfinished import Unfinished
 from tokenmill.pack.options import PackOptions
 from tokenmill.planning.packing import pack
+from tokenmill.store import files
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions
 from tokenmill.store.plan import Plan, open_plan
@@ -176,7 +177,7 @@ def test_an_export_that_was_stopped_before_it_took_its_name_takes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Unfinished, "take_name", stop)
+        patch.setattr(export_rows, "take_name", stop)
         with pytest.raises(KeyboardInterrupt):
             export(dataset, plan, tmp_path / "rows")
     left = tmp_path / ".rows.unfinished" / "rows"
@@ -232,7 +233,7 @@ def test_an_export_that_was_replaced_never_comes_back(
 ) -> None:
     """The kill comes after the new export has its name, and before the old one is removed."""
     if not can_exchange:
-        monkeypatch.setattr(unfinished, "exchange", lambda *_: False)
+        monkeypatch.setattr(files, "exchange", lambda *_: False)
     out, wanted = tmp_path / "rows", ExportOptions(format="npy", seed=4)
     export(dataset, open_plan(dataset, "best-fit-16"), out, ExportOptions(format="npy"))
     export(dataset, plan, out, ExportOptions(format="npy", seed=3), overwrite=True)
@@ -303,8 +304,36 @@ def test_overwrite_replaces_an_export_and_nothing_else(
     (out / "notes.txt").write_text("mine")
     with pytest.raises(OutputConflictError) as caught:
         export(dataset, plan, out, overwrite=True)
-    assert caught.value.why == "it holds more than an export"
+    assert caught.value.why == "it holds 'notes.txt'"
     assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_an_export_that_is_stopped_says_what_is_kept_and_how_to_resume(
+    dataset: Dataset,
+    plan: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: Any) -> Any:
+        raise Interrupted(2)
+
+    monkeypatch.setattr(export_rows, "take_name", stop)
+    chosen = ["--plan", plan.folder.name, "--out", str(tmp_path / "rows")]
+    assert main(["export", str(dataset.folder), *chosen]) == 130
+    errors = capsys.readouterr().err.splitlines()
+    assert "tokenmill: stopped by signal 2; 1 finished file is kept" in errors
+    assert "resume with the same command:" in errors
+
+
+def test_rows_can_be_exported_to_a_folder_that_ends_with_dots(
+    dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(OutputConflictError, match="the output folder already exists"):
+        export(dataset, plan, tmp_path / "x" / "..")
+    assert export(dataset, plan, tmp_path / "new" / "x" / "..").folder == tmp_path / "new"
+    assert names(tmp_path) == ["new", "x"]
 
 
 def test_another_export_that_was_stopped_is_a_conflict_until_it_is_overwritten(
@@ -333,7 +362,7 @@ def test_two_processes_do_not_export_to_one_folder(
     work.mkdir()
     with locked_folder(work), pytest.raises(OutputConflictError) as caught:
         export(dataset, plan, tmp_path / "rows")
-    assert caught.value.what == "another process is exporting to the output folder"
+    assert caught.value.what == "another process is writing to the output folder"
     assert not export(dataset, plan, tmp_path / "rows").already_there
 
 

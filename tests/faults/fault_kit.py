@@ -67,7 +67,7 @@ class Job:
     """The command line, for a folder to work in."""
     result: Callable[[Path], dict[str, bytes] | None]
     """The files of what it made, None while there is nothing that looks complete."""
-    prepare: Callable[[Path], None] = lambda folder: None
+    prepare: Callable[[Path], object] = lambda folder: None
     disturbed: str = ""
     """The part of the folder whose calls are counted."""
     keeps: bool = False

@@ -36,6 +36,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pa
     for name in ("corpus", "other"):
         tokenmill.build(folder / name, tokenizer_path, folder / f"{name}-built", workers=1,
                         max_bad="1%")  # fmt: skip
+    tokenmill.train_tokenizer(folder / "other", folder / "other-trained", vocabulary=300, workers=1)
     dataset = folder / "corpus-built"
     for name, length in (("old", 32), ("plan", 64)):
         tokenmill.make_plan(dataset, folder=folder / name, sequence_length=length)
@@ -48,6 +49,26 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
         hub.commit("o/n", HUB_FILES)
         with commands(tmp_path_factory.mktemp("here") / "zygote", HF_ENDPOINT=hub.endpoint) as run:
             yield run
+
+
+def training_jobs(places: Path) -> list[Job]:
+    """Training a tokenizer, and replacing one."""
+
+    def train(folder: Path, *options: object) -> list[object]:
+        inputs = ["tokenizer", "train", places / "other", "--workers", 1, "--vocabulary", 280]
+        return [*inputs, "--out", folder / "T", *options]
+
+    def tokenizer(folder: Path) -> dict[str, bytes] | None:
+        return files(folder / "T") if (folder / "T").exists() else None
+
+    replacing = Job(
+        "train --overwrite",
+        lambda folder: train(folder, "--overwrite"),
+        tokenizer,
+        prepare=lambda folder: shutil.copytree(places / "other-trained", folder / "T"),
+        keeps=True,
+    )
+    return [Job("train", train, tokenizer), replacing]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +112,16 @@ def jobs(places: Path, tokenizer_path: Path) -> dict[str, Job]:
             lambda folder: build(folder, "--workers", 1, "--overwrite"),
             dataset,
             prepare=lambda folder: copy(places / "other-built", folder / "out"),
+            keeps=True,
         ),
+        Job(
+            "build --overwrite=first",
+            lambda folder: build(folder, "--workers", 1, "--overwrite=first"),
+            dataset,
+            prepare=lambda folder: copy(places / "other-built", folder / "out"),
+        ),
+        *training_jobs(places),
+        Job("cp", lambda folder: ["cp", places / "corpus-built", folder / "out"], dataset),
         Job("pack", pack, plan),
         Job(
             "pack --overwrite",
@@ -109,7 +139,11 @@ def jobs(places: Path, tokenizer_path: Path) -> dict[str, Job]:
 SAMPLED: dict[str, list[tuple[str, int]]] = {
     "build": [(kind, errno.EIO) for kind in KINDS if kind not in ("link", "truncate")],
     "build with two workers": [("write", errno.EIO), ("rename", KILL), ("fsync", errno.ENOSPC)],
-    "build --overwrite": [("unlink", KILL), ("mkdir", KILL), ("truncate", KILL)],
+    "build --overwrite": [("unlink", KILL), ("rename", KILL), ("write", errno.EIO)],
+    "build --overwrite=first": [("unlink", KILL)],
+    "train": [("rename", KILL)],
+    "train --overwrite": [("unlink", KILL)],
+    "cp": [("link", KILL)],
     "pack": [("flock", errno.ENOLCK), ("rename", errno.EIO)],
     "pack --overwrite": [("rename", KILL), ("unlink", KILL)],
     "export": [("unlink", errno.EIO), ("close", errno.EIO)],

@@ -17,6 +17,7 @@ from tokenmill.encode import exactness
 from tokenmill.errors import EngineError
 from tokenmill.hf import CausalLMTokenizer, portions, resuming, tokenizer
 from tokenmill.hf.resuming import unfinished_rows
+from tokenmill.store.files import unfinished_beside
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "windows": {"context_length": 32, "overlap": 8},
@@ -114,7 +115,7 @@ def test_a_killed_run_is_resumed_and_its_file_is_that_of_an_undisturbed_one(
 
 def test_nothing_of_a_killed_run_is_used_without_the_cache(tmp_path: Path) -> None:
     path = tmp_path / "rows.arrow"
-    left = resuming.unfinished_folder(path)
+    left = unfinished_beside(path)
     left.mkdir()
     (left / "rows.arrow").write_bytes(b"x" * 100)
     (left / "done.json").write_text('{"rows": 5, "num_bytes": 50}')
@@ -134,7 +135,7 @@ def test_nothing_of_a_killed_run_is_used_without_the_cache(tmp_path: Path) -> No
 )
 def test_what_is_damaged_is_made_from_the_start(tmp_path: Path, done: str) -> None:
     path = tmp_path / "rows.arrow"
-    left = resuming.unfinished_folder(path)
+    left = unfinished_beside(path)
     left.mkdir()
     (left / "rows.arrow").write_bytes(b"x" * 100)
     (left / "done.json").write_text(done)

@@ -934,6 +934,12 @@ def test_the_name_of_a_plan_is_strategy_length_and_subset(corpus: Dataset) -> No
     assert names == ["plans/best-fit-64", "plans/next-fit-4096", "plans/best-fit-64-validation"]
 
 
+def test_a_plan_in_its_dataset_has_a_name_that_can_be_copied(corpus: Dataset) -> None:
+    with pytest.raises(UserError, match="a plan cannot have this name") as caught:
+        pack(corpus, options_of(64), corpus.folder / "plans" / "aux")
+    assert caught.value.why == "'aux' is the name of a device on Windows"
+
+
 def test_a_plan_holds_its_options(corpus: Dataset, tmp_path: Path) -> None:
     options = options_of(64, packing="next-fit", max_segments=3, long_documents="keep-both-ends")
     plan = pack(corpus, options, tmp_path / "plan").plan

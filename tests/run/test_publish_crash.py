@@ -10,9 +10,12 @@ import pytest
 from corpora import contents, write_corpus
 
 import tokenmill
+from tokenmill.errors import DataError, OutputConflictError, UserError
 from tokenmill.read import units
 from tokenmill.run import build as build_module
 from tokenmill.run.commit import publish
+from tokenmill.run.commit.receipts import num_finished_units
+from tokenmill.store.files import REPLACED, take_name
 from tokenmill.store.objects.folder import FolderStore
 
 
@@ -34,7 +37,9 @@ def crash_after(calls: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-@pytest.mark.parametrize("name", [".manifest.json.0a1b.tmp", ".run.json.7c.tmp"])
+@pytest.mark.parametrize(
+    "name", [".manifest.json.0123456789abcdef.tmp", ".run.json.0123456789abcdef.tmp"]
+)
 def test_a_half_written_manifest_does_not_stop_the_resume(
     name: str, tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,10 +49,135 @@ def test_a_half_written_manifest_does_not_stop_the_resume(
         with pytest.raises(Crash):
             tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
     (tmp_path / "out" / name).write_bytes(b"{")
-    (tmp_path / "out" / "tokenizer" / ".tokenizer.json.9.tmp").write_bytes(b"{")
+    (tmp_path / "out" / "tokenizer" / ".tokenizer.json.0123456789abcdef.tmp").write_bytes(b"{")
     tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
     tokenmill.verify(tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+@pytest.fixture
+def other(tmp_path: Path, tokenizer_path: Path) -> dict[str, bytes]:
+    """A dataset in `out`, which a build of `data` is to replace."""
+    write_corpus(tmp_path / "data", num_files=1, per_file=30)
+    write_corpus(tmp_path / "other", num_files=1, per_file=20)
+    tokenmill.build(tmp_path / "other", tokenizer_path, tmp_path / "out", workers=1)
+    return files(tmp_path / "out")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failed_overwrite_leaves_the_old_dataset_whole_and_can_be_resumed(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path
+) -> None:
+    bad = tmp_path / "data" / "bad.jsonl"
+    bad.write_text("no JSON\n")
+    arguments = (tmp_path / "data", tokenizer_path, tmp_path / "out")
+    with pytest.raises(DataError, match="records are bad"):
+        tokenmill.build(*arguments, workers=1, overwrite=True)
+    assert files(tmp_path / "out") == other
+    assert names(tmp_path) == [".out.unfinished", "data", "other", "out"]
+    assert num_finished_units(tmp_path / "out") == 1
+    report = tokenmill.build(*arguments, workers=1, overwrite=True, max_bad="50%")
+    assert report.reused is not None
+    assert report.dataset.num_documents == 30
+    assert names(tmp_path) == ["data", "other", "out"]
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_an_overwrite_that_was_begun_otherwise_is_begun_anew(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (tmp_path / "data", tokenizer_path, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(build_module, "publish", crash_after(0, build_module.publish))
+        with pytest.raises(Crash):
+            tokenmill.build(*arguments, workers=1, overwrite=True)
+    assert files(tmp_path / "out") == other
+    report = tokenmill.build(*arguments, workers=1, overwrite=True, max_documents=10)
+    assert report.reused is None
+    assert report.dataset.num_documents == 10
+    assert names(tmp_path) == ["data", "other", "out"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_at_the_exchange_leaves_the_old_dataset_or_the_new_one(
+    moment: str,
+    can_exchange: bool,
+    other: dict[str, bytes],
+    tmp_path: Path,
+    tokenizer_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def crash(new: Path, out: Path) -> None:
+        if moment == "after":
+            take_name(new, out)
+        elif not can_exchange:
+            out.rename(new.parent / REPLACED)
+        raise Crash
+
+    arguments = (tmp_path / "data", tokenizer_path, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        if not can_exchange:
+            patch.setattr("tokenmill.store.files.exchange", lambda *_: False)
+        patch.setattr("tokenmill.run.commit.workspace.take_name", crash)
+        with pytest.raises(Crash):
+            tokenmill.build(*arguments, workers=1, overwrite=True)
+    if moment == "before" and not can_exchange:
+        with pytest.raises(UserError, match="cannot find a dataset") as caught:
+            tokenmill.open(tmp_path / "out")
+        assert caught.value.hint == "run the build again; it restores the old dataset"
+        with pytest.raises(OutputConflictError, match="holds another dataset"):
+            tokenmill.build(*arguments, workers=1)
+    old = moment == "before"
+    assert tokenmill.open(tmp_path / "out").num_documents == (20 if old else 30)
+    report = tokenmill.build(*arguments, workers=1, overwrite=True)
+    assert report.dataset.num_documents == 30
+    assert names(tmp_path) == ["data", "other", "out"]
+
+
+def test_the_old_dataset_is_removed_first_if_that_is_asked_for(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (tmp_path / "data", tokenizer_path, tmp_path / "out")
+    (tmp_path / ".out.unfinished" / "new" / "work").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(build_module, "publish", crash_after(0, build_module.publish))
+        with pytest.raises(Crash):
+            tokenmill.build(*arguments, workers=1, overwrite="first")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert names(tmp_path) == ["data", "other", "out"]
+    tokenmill.build(*arguments, workers=1)
+    assert tokenmill.open(tmp_path / "out").num_documents == 30
+
+
+def test_files_of_someone_else_stop_an_overwrite_before_it_begins(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path
+) -> None:
+    (tmp_path / "out" / "tokens" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", overwrite=True)
+    assert caught.value.why == "it holds 'tokens/notes.txt'"
+    assert files(tmp_path / "out") == {**other, "tokens/notes.txt": b"mine"}
+    assert names(tmp_path) == ["data", "other", "out"]
+
+
+def test_the_current_folder_is_not_renamed(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "out")
+    with pytest.raises(OutputConflictError, match="the output folder cannot be renamed") as caught:
+        tokenmill.build(tmp_path / "data", tokenizer_path, ".", overwrite=True)
+    assert "--overwrite=first" in caught.value.hint
+    assert files(tmp_path / "out") == other
 
 
 def test_an_interrupted_overwrite_leaves_no_old_shard_behind(

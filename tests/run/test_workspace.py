@@ -77,10 +77,38 @@ BUILD = {
 OTHERS = {"README.md", "tokens.txt", "mine/manifest.json", "work/lock", "work/notes.txt"}
 
 
-def test_removing_a_dataset_removes_its_files_and_nothing_else(workspace: Workspace) -> None:
-    fill(workspace.folder, *DATASET, *BUILD, *OTHERS)
+def test_removing_a_dataset_removes_all_but_the_lock(workspace: Workspace) -> None:
+    fill(workspace.folder, *DATASET, *BUILD, "work/lock")
     workspace.remove_output()
-    assert tree(workspace.folder) == OTHERS
+    assert tree(workspace.folder) == {"work/lock"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "tokens/notes.txt",
+        "tokenizer/merges.txt",
+        "plans/packed/mine.npy",
+        "work/notes.txt",
+        ".thesis.backup.tmp",
+    ],
+)
+def test_a_dataset_with_a_file_of_someone_else_is_not_removed(
+    name: str, workspace: Workspace
+) -> None:
+    fill(workspace.folder, *DATASET, name)
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        workspace.remove_output()
+    assert caught.value.why == f"it holds {name!r}"
+    assert tree(workspace.folder) == DATASET | {name}
+
+
+def test_three_files_of_someone_else_are_named(workspace: Workspace) -> None:
+    fill(workspace.folder, "a", "b/c", "d", "e", *(f"f{number}" for number in range(2000)))
+    with pytest.raises(OutputConflictError) as caught:
+        workspace.remove_output()
+    assert caught.value.why == "it holds 'a', 'b/c', 'd' and 2,001 more"
 
 
 def test_removing_what_is_not_there_is_no_error(workspace: Workspace) -> None:
@@ -95,7 +123,8 @@ def test_removing_a_dataset_never_follows_a_link_out_of_it(
     fill(tmp_path, "elsewhere/00000.bin")
     fill(workspace.folder, "manifest.json")
     (workspace.folder / "tokens").symlink_to(tmp_path / "elsewhere")
-    workspace.remove_output()
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written"):
+        workspace.remove_output()
     assert (tmp_path / "elsewhere" / "00000.bin").is_file()
 
 
@@ -268,11 +297,17 @@ def test_a_lock_stays_until_the_last_of_those_that_hold_it_together_has_ended(
 
 
 def test_a_sweep_leaves_the_lock_and_what_is_not_ours(workspace: Workspace) -> None:
-    probes = ("work/probe-0a", "work/.probe-0a.link", "work/.job.json.0a.tmp")
-    halves = (".run.json.0a.tmp", "tokenizer/.tokenizer.json.0a.tmp", "work/claims/0/a.0")
+    probes = ("work/probe-0a", "work/.probe-0a.link", "work/.job.json.0123456789abcdef.tmp")
+    halves = (
+        ".run.json.0123456789abcdef.tmp",
+        "tokenizer/.tokenizer.json.0123456789abcdef.tmp",
+        "work/claims/0/a.0",
+    )
     fill(workspace.folder, *DATASET, *BUILD, *OTHERS, *probes, *halves)
+    mine = {".thesis.backup.tmp", "tokenizer/.mine.tmp", "work/.0123456789abcdef.tmp"}
+    fill(workspace.folder, *mine)
     sweep(workspace)
-    assert tree(workspace.folder) == DATASET | OTHERS
+    assert tree(workspace.folder) == DATASET | OTHERS | mine
 
 
 @pytest.mark.parametrize("name", ["tokens", "work"])

@@ -144,6 +144,19 @@ def test_a_killed_copy_is_no_dataset_and_the_next_one_finishes_it(
         assert contents(tmp_path / "copy") == contents(dataset)
 
 
+def test_what_killed_copies_have_left_goes_with_the_next(dataset: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / ".copy.json.0123456789abcdef.tmp").write_bytes(b"{")  # the first that a copy writes
+    tokenmill.copy_dataset(dataset, copy)
+    plan = next((copy / "plans").iterdir())
+    left = (".manifest.json.0123456789abcdef.tmp", f"plans/{plan.name}/.plan.json.{'0' * 16}.tmp")
+    for name in left:
+        (copy / name).write_bytes(b"{")
+    tokenmill.copy_dataset(dataset, copy)
+    assert contents(copy) == contents(dataset)
+
+
 def flipped(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

@@ -41,7 +41,7 @@ def dataset(bucket: Client) -> Client:
         if path.is_file():
             bucket.put(path.relative_to(DATASET).as_posix(), path.read_bytes())
     bucket.put("plans/4096/plan.json", b"{}")
-    bucket.put("plans/4096/rows.npy", b"rows")
+    bucket.put("plans/4096/starts.npy", b"rows")
     return bucket
 
 

@@ -189,9 +189,15 @@ def test_folders_that_a_killed_process_left_are_removed_and_living_ones_stay(
 ) -> None:
     (tmp_path / ".plan.0badcafe.tmp").mkdir()
     (tmp_path / ".plan2.0badcafe.tmp").mkdir()
+    (tmp_path / ".plan.backup-of-my-thesis.tmp").mkdir()
     with (
         temporary_folder(tmp_path / "plan") as first,
         temporary_folder(tmp_path / "plan") as second,
     ):
         names = {path.name for path in tmp_path.iterdir()}
-        assert names == {".plan2.0badcafe.tmp", first.name, second.name}
+        assert names == {
+            ".plan.backup-of-my-thesis.tmp",
+            ".plan2.0badcafe.tmp",
+            first.name,
+            second.name,
+        }

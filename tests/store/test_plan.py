@@ -24,7 +24,15 @@ from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import exchange
 from tokenmill.store.manifest import FileEntry
-from tokenmill.store.plan import ARRAYS, PLAN_NAME, Plan, PlanManifest, PlanWriter, WindowEntry
+from tokenmill.store.plan import (
+    ARRAYS,
+    PLAN_NAME,
+    Plan,
+    PlanManifest,
+    PlanWriter,
+    WindowEntry,
+    plan_name_problem,
+)
 
 DATASET = "d" * 32
 OPTIONS = {"sequence_length": 4}
@@ -461,6 +469,30 @@ def test_a_plan_is_not_written_over_another(tmp_path: Path) -> None:
     assert names(tmp_path) == ["plan"]
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("best-fit-4096", ""),
+        ("données.v2", ""),
+        ("", "is empty, or contains"),
+        ("a/b", "contains a slash"),
+        ("a\x07b", "contains a slash, a control character"),
+        ("a:b", "one of <>:"),
+        (".a", "begins with a dot"),
+        ("a.", "ends with a dot or a space"),
+        ("a ", "ends with a dot or a space"),
+        ("CON", "is the name of a device on Windows"),
+        ("lpt1.npy", "is the name of a device on Windows"),
+        ("é" * 100, ""),
+        ("é" * 101, "has more than 200 bytes"),
+    ],
+)
+def test_a_plan_has_a_name_that_all_file_systems_hold(name: str, problem: str) -> None:
+    found = plan_name_problem(name)
+    assert problem in found
+    assert bool(problem) == bool(found)
+
+
 def test_a_plan_is_replaced_when_asked(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
     after = write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
@@ -600,11 +632,10 @@ def test_a_writer_that_never_finishes_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_has_left_disturbs_nobody(tmp_path: Path) -> None:
-    for process in (os.getpid(), 1):
-        stale = tmp_path / f".plan.{process}.tmp"
-        stale.mkdir()
-        (stale / "documents.npy").write_bytes(b"half of it")
-        (stale / "plan.json").write_bytes(b"{}")
+    stale = tmp_path / ".plan.unfinished" / "new"
+    stale.mkdir(parents=True)
+    (stale / "documents.npy").write_bytes(b"half of it")
+    (stale / "more.npy").write_bytes(b"half of it")
     assert rows(write_plan(tmp_path / "plan")) == SEQUENCES
 
 
@@ -675,11 +706,12 @@ def test_a_plan_whose_replacement_fails_stands_where_it_stood(
     replace = os.replace
 
     def failing(source: Path, target: Path) -> None:
-        if ".tmp" in str(source):
+        if Path(source).name == "new":
             raise OSError(errno.EIO, "no")
         replace(source, target)
 
-    monkeypatch.setattr("tokenmill.store.plan.os.replace", failing)
+    monkeypatch.setattr("tokenmill.store.files.exchange", lambda *_: False)
+    monkeypatch.setattr("tokenmill.store.files.os.replace", failing)
     with pytest.raises(StorageError):
         write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
     assert names(tmp_path) == ["plan"]
@@ -688,7 +720,8 @@ def test_a_plan_whose_replacement_fails_stands_where_it_stood(
 
 def test_a_plan_that_a_killed_replacement_set_aside_comes_back(tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
-    (tmp_path / "plan").rename(tmp_path / ".plan.replaced")
+    (tmp_path / ".plan.unfinished").mkdir()
+    (tmp_path / "plan").rename(tmp_path / ".plan.unfinished" / "replaced")
     with pytest.raises(OutputConflictError, match="already exists"):
         write_plan(tmp_path / "plan")
     assert rows(Plan(tmp_path / "plan")) == SEQUENCES

@@ -15,6 +15,7 @@ from tokenmill.api.records import are_names, names_of, written
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import build as _build
 from tokenmill.run import build_report as _report
+from tokenmill.run.commit.workspace import Overwrite
 from tokenmill.run.recipe.checks import make_recipe, section_of
 from tokenmill.run.recipe.options import Recipe
 
@@ -53,7 +54,7 @@ def build(
     tokenizer: str | Path | object,
     out: str | Path,
     *,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     events: _build.BuildEvents | None = None,
     **options: Unpack[BuildArguments],
 ) -> BuildReport:
@@ -68,7 +69,8 @@ def build(
         tokenizer: a path or a Hub name as on the command line; or an object from `tokenizers`,
             from `transformers`, or any object with `encode(text)`.
         out: folder of the dataset, or a bucket prefix such as `s3://bucket/corpus`.
-        overwrite: replace an existing dataset.
+        overwrite: replace an existing dataset once the new one is complete. "first" removes it at
+            the start, for want of disk space.
         events: callbacks that report progress.
         options: the options of `tokenmill build`.
 
@@ -98,7 +100,7 @@ def build(
     if made.export is not msgspec.UNSET:
         from tokenmill.api.exporting import export_plans  # loads a compiler
 
-        exports = export_plans(made, report, overwrite=overwrite)
+        exports = export_plans(made, report, overwrite=bool(overwrite))
     return BuildReport(**{**values, "opened": opened, "exports": exports})
 
 

@@ -12,7 +12,7 @@ from tokenmill.api.building import Inputs
 from tokenmill.api.records import names_of
 from tokenmill.encode.split_file import find_split
 from tokenmill.errors import UserError
-from tokenmill.run.commit.workspace import Workspace, is_finished
+from tokenmill.run.commit.workspace import Overwrite, Workspace, is_finished
 from tokenmill.run.recipe.checks import make_count_recipe, section_of
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.store.dataset import Dataset
@@ -30,7 +30,7 @@ def count_words(
     *,
     split: str | None = None,
     digits: Digits = "keep",
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     events: CountEvents | None = None,
     **options: Unpack[CountArguments],
 ) -> CountReport:
@@ -45,7 +45,7 @@ def count_words(
         split: where words end: the name of a known split such as "gpt2" or "llama3", or a
             tokenizer to take the split from.
         digits: how runs of digits are split.
-        overwrite: replace existing counts.
+        overwrite: replace existing counts, as for `build`.
         events: callbacks that report progress.
         options: the options of `tokenmill tokenizer count`, with underscores.
 
@@ -66,7 +66,7 @@ def count_words(
 
 
 def count_inputs(
-    values: dict[str, Any], *, overwrite: bool = False, events: CountEvents | None = None
+    values: dict[str, Any], *, overwrite: Overwrite = False, events: CountEvents | None = None
 ) -> CountReport:
     """Count words as `count_words` does, from options nested by section.
 
@@ -117,7 +117,7 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
     return find_kept_sources(dataset, lambda *_: None), read
 
 
-def _merge(values: Mapping[str, Any], counted: list[str], overwrite: bool) -> CountReport:
+def _merge(values: Mapping[str, Any], counted: list[str], overwrite: Overwrite) -> CountReport:
     from tokenmill.run.count import merge
 
     inputs = values["inputs"]

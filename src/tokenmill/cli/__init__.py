@@ -11,7 +11,7 @@ from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
-RESUMABLE = ("build", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
+RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
     "pack": "plan training sequences of a dataset, or compare packing strategies",

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from tokenmill.cli.options import add_recipe_arguments, recipe_from
+from tokenmill.cli.options import add_overwrite, add_recipe_arguments, recipe_from
 from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.terminal import safe_text
 from tokenmill.errors import UserError
@@ -44,11 +44,7 @@ def add_arguments(parser: Parser) -> None:
     parser.usage = "tokenmill build INPUT ... --tokenizer TOKENIZER --out DIR [options]"
     parser.epilog = EXAMPLES
     add_recipe_arguments(parser)
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace an existing dataset, but no other folder",
-    )
+    add_overwrite(parser, "a dataset")
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
     _add_cluster_options(parser)
 
@@ -162,7 +158,8 @@ def _export(recipe: Recipe, report: BuildReport, options: argparse.Namespace) ->
     from tokenmill.cli.meter import meter
 
     with meter() as advance:
-        exports = export_plans(recipe, report, overwrite=options.overwrite, advance=advance)
+        replaced = bool(options.overwrite)
+        exports = export_plans(recipe, report, overwrite=replaced, advance=advance)
     for each in exports:
         if options.json:
             values = {"event": "exported", "folder": str(each.folder), **asdict(each.manifest)}

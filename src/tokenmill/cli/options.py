@@ -62,6 +62,23 @@ def add_recipe_arguments(parser: Parser, *, out: bool = True) -> None:
         _add_option(group, f"export_{field.name}", hints[field.name], _default_text(field.default))
 
 
+def add_overwrite(parser: Parser, what: str) -> None:
+    """Add --overwrite, and --overwrite=first. Neither takes the next word, which is an input."""
+    parser.add_argument(  # before the other, which the help shows
+        "--overwrite=first",
+        dest="overwrite",
+        action="store_const",
+        const="first",
+        default=False,
+        help=argparse.SUPPRESS,
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help=f"replace {what}; =first removes it at the start",
+    )
+
+
 def add_tokenizer_argument(parser: Parser) -> None:
     """Add the option that names a Python tokenizer for decoding."""
     parser.add_argument(

@@ -10,6 +10,7 @@ import msgspec
 from tokenmill.errors import OutputConflictError, TokenmillError
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest
+from tokenmill.store.ownership import refuse_strangers
 
 
 def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
@@ -23,9 +24,8 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
     if not out.exists() and not out.is_symlink():
         return None
     found = export_at(out)
-    if overwrite and _holds_more(out, found):
-        raise _conflict(out, "it holds more than an export")
     if overwrite:
+        refuse_strangers(out, {EXPORT_NAME, *(entry.name for entry in found.files)}.__contains__)
         return None
     why = difference(found, wanted) or _damage(out, found)
     if not why:
@@ -47,14 +47,8 @@ def export_at(out: Path) -> ExportManifest:
     if not out.is_symlink():
         with contextlib.suppress(TokenmillError, OSError):
             return read_sealed(out / EXPORT_NAME, ExportManifest)
-    raise _conflict(out)
-
-
-def _conflict(out: Path, why: str = "") -> OutputConflictError:
     hint = "choose another folder, or remove this one"
-    return OutputConflictError(
-        "the output folder already exists", where=str(out), why=why, hint=hint
-    )
+    raise OutputConflictError("the output folder already exists", where=str(out), hint=hint)
 
 
 def difference(found: ExportManifest, wanted: ExportManifest) -> str:
@@ -85,10 +79,3 @@ def _damage(folder: Path, manifest: ExportManifest) -> str:
         if "/" in entry.name or not path.is_file() or path.stat().st_size != entry.bytes:
             return f"its file {entry.name!r} is missing or has another size"
     return ""
-
-
-def _holds_more(folder: Path, manifest: ExportManifest) -> bool:
-    return not {path.name for path in folder.iterdir()} <= {
-        EXPORT_NAME,
-        *(entry.name for entry in manifest.files),
-    }

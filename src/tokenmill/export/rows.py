@@ -37,13 +37,13 @@ from tokenmill.export.unfinished import Begun, Unfinished, remove_leftover, unfi
 from tokenmill.export.writers import WRITERS, describe_for_datasets
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
-from tokenmill.paths import local_path
+from tokenmill.paths import output_path
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
-from tokenmill.store.files import fsync_path, remove_folder, storage_errors
+from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -117,7 +117,7 @@ def export(
     options = options or ExportOptions()
     if options.dtype == "int32":
         options = msgspec.structs.replace(options, dtype=UNSET)
-    out = local_path(out, "the output folder")
+    out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     check_dtype(dataset, options)
     wanted = _describe(reader, options)
@@ -134,7 +134,7 @@ def export(
         kept = work.num_finished()
         files = [file for each in series for file in _export(each, reader, work, options, advance)]
         manifest = _finish(wanted, work, files)
-        work.take_name(out)
+        take_name(work.rows, out)
     return ExportReport(out, manifest, False, kept, rows_per_file)
 
 

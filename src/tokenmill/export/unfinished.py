@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import ExportManifest
 from tokenmill.store.files import (
-    exchange,
+    held_beside,
     locked_folder,
     remove_folder,
-    rename_flushed,
+    unfinished_beside,
     write_atomically,
 )
 from tokenmill.store.manifest import FileEntry
@@ -119,15 +118,6 @@ class Unfinished:
         """Number of finished files that the next attempt can reuse."""
         return sum(len(self.finished(stem) or ()) for stem in self._receipts())
 
-    def take_name(self, out: Path) -> None:
-        """Move the files to the output. An existing output moves here first, and is removed."""
-        if out.exists():
-            if exchange(self.rows, out):
-                return
-            remove_folder(self.folder / "replaced")  # left by a killed attempt
-            os.replace(out, self.folder / "replaced")
-        rename_flushed(self.rows, out)
-
     def begun(self) -> Begun | None:
         """The unfinished export in this folder; None if it cannot be resumed."""
         try:
@@ -178,21 +168,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         OutputConflictError: another process holds it.
         OSError: the folder cannot be created.
     """
-    folder = _work_folder(out)
-    with contextlib.ExitStack() as stack:
-        is_ours = False
-        while not is_ours:  # another process can remove the folder when it finishes
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                is_ours = stack.enter_context(locked_folder(folder))
-            except OSError:  # the file system does not support locks
-                is_ours = True
-            if not is_ours and folder.exists():
-                raise OutputConflictError(
-                    "another process is exporting to the output folder",
-                    where=str(out),
-                    hint="wait until it has finished, or stop it",
-                )
+    with held_beside(out) as folder:
         work = Unfinished(folder)
         try:
             yield work
@@ -204,7 +180,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
                 if not isinstance(
                     error, OutputConflictError
                 ):  # then the files belong to another export
-                    error.add_note(f"{files} kept: the same command continues")
+                    error.add_note(f"{files} kept")
             else:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -213,11 +189,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
 
 def remove_leftover(out: Path, begun: Begun) -> None:
     """Remove leftovers of a killed process if the same export is complete at the output."""
-    folder = _work_folder(out)
+    folder = unfinished_beside(out)
     with contextlib.suppress(OSError), locked_folder(folder) as is_free:
         if is_free and Unfinished(folder).begun() in (None, begun):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _work_folder(out: Path) -> Path:
-    return out.with_name(f".{out.name}.unfinished")

@@ -29,6 +29,7 @@ from tokenmill.store.files import (
     rename_flushed,
     storage_errors,
     temporary_folder,
+    unfinished_beside,
     write_atomically,
 )
 
@@ -118,11 +119,6 @@ def _opened(path: Path, done: Done) -> BinaryIO:
     return file
 
 
-def unfinished_folder(path: Path) -> Path:
-    """The folder that holds the rows of `path` until they are complete."""
-    return path.with_name(f".{path.name}.unfinished")
-
-
 @contextmanager
 def unfinished_rows(
     path: Path, *, can_resume: bool, fresh: bool = False
@@ -138,7 +134,7 @@ def unfinished_rows(
     """
     with contextlib.ExitStack() as stack:
         with storage_errors("write the rows", path):
-            folder = unfinished_folder(path)
+            folder = unfinished_beside(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_left(path)
             if not can_resume or not _hold(folder, stack):

@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 
 from tokenmill.errors import OutputConflictError
-from tokenmill.hf.resuming import unfinished_folder
 from tokenmill.paths import local_path
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
-from tokenmill.store.files import write_atomically
+from tokenmill.store.files import unfinished_beside, write_atomically
 
 SPLITS = "dataset_dict.json"
 DESCRIPTIONS = (STATE_NAME, INFO_NAME)
@@ -105,7 +104,7 @@ def _remove_rows(folder: Path) -> None:
 
 def _others(folder: Path, path: Path) -> Iterator[Path]:
     """The files in a folder other than the rows in `path` and their description."""
-    own = {path, unfinished_folder(path)}
+    own = {path, unfinished_beside(path)}
     for found in sorted(folder.iterdir()) if folder.is_dir() else ():
         is_left = found.name.startswith(f".{path.name}.") and found.name.endswith(".tmp")
         if found not in own and found.name not in DESCRIPTIONS and not is_left:

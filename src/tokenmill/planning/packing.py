@@ -18,13 +18,20 @@ from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import objections, stored_options
 from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
-from tokenmill.paths import local_path
+from tokenmill.paths import output_path
 from tokenmill.planning.boundary_tables import Table, boundary_tables
 from tokenmill.planning.document_choice import Chosen, DocumentChoice
 from tokenmill.records import Advance, Int64Array
 from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
 from tokenmill.store.objects.opening import open_store
-from tokenmill.store.plan import ARRAYS, Plan, PlanWriter, check_plan_folder, open_plan
+from tokenmill.store.plan import (
+    ARRAYS,
+    Plan,
+    PlanWriter,
+    check_plan_folder,
+    open_plan,
+    plan_name_problem,
+)
 
 MOST_FIGURE = 1 << 96
 """Above every number in a plan. The attention cost can need more than 64 bits."""
@@ -72,9 +79,11 @@ def pack(
         raise UserError(
             "the options of the plan do not fit together", why="\n       ".join(problems)
         )
-    folder = local_path(folder or plan_folder(dataset, options), "the plan's folder")
-    folder = folder if folder.name else folder.resolve()
-    is_stored = dataset.origin is not None and folder.parent == dataset.folder / "plans"
+    folder = output_path(folder or plan_folder(dataset, options), "the plan's folder")
+    is_inside = folder.parent == dataset.folder / "plans"
+    if is_inside and (problem := plan_name_problem(folder.name)):
+        raise UserError("a plan cannot have this name", why=f"{folder.name!r} {problem}")
+    is_stored = dataset.origin is not None and is_inside
     if is_stored and folder.name in dataset.plans:
         if overwrite:
             raise _cannot_replace(dataset, folder.name)
@@ -156,11 +165,10 @@ def named_plan_folder(dataset: Dataset, name: str) -> Path:
     """The folder of a plan in its dataset.
 
     Raises:
-        UserError: the name contains slashes or is not allowed.
+        UserError: some file systems cannot hold the name.
     """
-    if Path(name).name != name or name.startswith("."):
-        why = f"got {name!r}"
-        raise UserError("a plan's name is one plain word, without slashes", why=why)
+    if problem := plan_name_problem(name):
+        raise UserError("a plan cannot have this name", why=f"{name!r} {problem}")
     return dataset.folder / "plans" / name
 
 

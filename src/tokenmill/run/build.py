@@ -32,7 +32,7 @@ from tokenmill.run.commit.publish import (
     stored_manifest,
     sweep,
 )
-from tokenmill.run.commit.workspace import Workspace, open_workspace
+from tokenmill.run.commit.workspace import Overwrite, Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
 from tokenmill.run.job import CheckedTask, Job, attempt_with, board_for
@@ -49,6 +49,7 @@ from tokenmill.run.start.preparation import (
     resolve,
     start_of,
 )
+from tokenmill.run.start.room import room_for
 from tokenmill.run.units.assignment import Limit
 from tokenmill.run.units.tasks import EncodeTask
 from tokenmill.store.dataset import Dataset
@@ -66,7 +67,7 @@ def build(
     recipe: Recipe,
     *,
     tokenizer: object = ...,
-    overwrite: bool = ...,
+    overwrite: Overwrite = ...,
     events: BuildEvents | None = ...,
     executor: Executor | None = ...,
     shard: None = ...,
@@ -78,7 +79,7 @@ def build(
     recipe: Recipe,
     *,
     tokenizer: object = ...,
-    overwrite: bool = ...,
+    overwrite: Overwrite = ...,
     events: BuildEvents | None = ...,
     executor: Executor | None = ...,
     shard: Shard | None,
@@ -89,7 +90,7 @@ def build(
     recipe: Recipe,
     *,
     tokenizer: object = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     events: BuildEvents | None = None,
     executor: Executor | None = None,
     shard: Shard | None = None,
@@ -99,7 +100,9 @@ def build(
     Args:
         recipe: all options of the build.
         tokenizer: a tokenizer object to use instead of the tokenizer that the recipe names.
-        overwrite: replace a dataset or an unfinished build in the output folder.
+        overwrite: replace a dataset or an unfinished build in the output folder. A dataset stays
+            until the new one is complete, and an interrupted replacement resumes; "first" removes
+            it at the start, and begins anew.
         events: callbacks.
         executor: where units run. By default, in processes on this machine.
         shard: makes this process one of several agents.
@@ -160,7 +163,7 @@ def _build_dataset(
     workspace: Workspace,
     recipe: Recipe,
     tokenizer: object,
-    overwrite: bool,
+    overwrite: Overwrite,
     events: BuildEvents,
     executor: Executor,
     shard: Shard | None,
@@ -188,16 +191,15 @@ def _build_dataset(
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare(resolution, access, resources, in_process=in_process)
-    with locked(workspace, how) as alone:
-        if alone:
-            workspace.make_room(overwrite=overwrite)
-        else:
-            refuse_unsafe(workspace.store)
-        if workspace.is_complete():  # another process has finished it meanwhile
+    with room_for(start, workspace, overwrite, how) as (place, alone):
+        if not alone:
+            refuse_unsafe(place.store)
+        if place.is_complete():  # by another process, or by one that was killed just afterwards
+            place.take_name()
             return complete(start())
         events.on_prepared(prepared)
         total = Limit(documents=recipe.read.max_documents, tokens=recipe.read.max_tokens)
-        build = _Build(workspace, prepared, recipe.limits, total, events, executor, shard, alone)
+        build = _Build(place, prepared, recipe.limits, total, events, executor, shard, alone)
         return build.run(recipe)
 
 
@@ -252,11 +254,12 @@ class _Build:
             return Departure(store.location, self.board.snapshot(), reused)
         manifest = self._describe(fingerprint.result().value)
         run = publish(store, self._record(recipe, exam.result(), *encoded), manifest)
-        sweep(self.workspace, (file.name for file in manifest.files))
+        finished = self.workspace.take_name()
+        sweep(finished, (file.name for file in manifest.files))
         self.board.refresh(force=True)
-        dataset = Dataset(self.workspace.folder) if self.workspace.bucket is None else None
+        dataset = Dataset(finished.folder) if finished.bucket is None else None
         return BuildReport(
-            store.location, manifest, run, self.board.snapshot(), dataset, reused=reused
+            finished.location, manifest, run, self.board.snapshot(), dataset, reused=reused
         )
 
     def _encode(self, exam: Future[Exam]) -> tuple[Job, str] | None:

@@ -24,9 +24,8 @@ from tokenmill.run.commit.counts import (
     merge_runs,
 )
 from tokenmill.run.commit.ledger import Ledger, Reused
-from tokenmill.run.commit.lock import locked
 from tokenmill.run.commit.publish import rejected_files, sweep
-from tokenmill.run.commit.workspace import Workspace, open_workspace
+from tokenmill.run.commit.workspace import Overwrite, Workspace, open_workspace
 from tokenmill.run.events import RunEvents
 from tokenmill.run.executor import Executor
 from tokenmill.run.job import CheckedTask, Job, board_for
@@ -43,6 +42,7 @@ from tokenmill.run.start.counting import (
     start_of_count,
 )
 from tokenmill.run.start.inputs import access_of
+from tokenmill.run.start.room import room_for
 from tokenmill.run.units.assignment import Limit
 from tokenmill.run.units.tasks import LARGEST_HASH, CountTask
 from tokenmill.store.canonical import write_sealed
@@ -73,7 +73,7 @@ def count(
     recipe: CountRecipe,
     *,
     sources: Sequence[Source] | None = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     events: CountEvents | None = None,
     executor: Executor | None = None,
 ) -> CountReport:
@@ -82,7 +82,7 @@ def count(
     Args:
         recipe: all options of the count.
         sources: the files that the recipe's inputs name, if the caller has already listed them.
-        overwrite: replace what the output folder holds.
+        overwrite: replace what the output folder holds, as for a build.
         events: callbacks.
         executor: where units run. By default, in processes on this machine.
 
@@ -101,7 +101,7 @@ def _count(
     workspace: Workspace,
     recipe: CountRecipe,
     sources: Sequence[Source] | None,
-    overwrite: bool,
+    overwrite: Overwrite,
     events: CountEvents,
     executor: Executor,
 ) -> CountReport:
@@ -122,12 +122,12 @@ def _count(
     resources = choose_resources(recipe.resources)
     in_process = resources.num_workers == 1 and isinstance(executor, LocalProcesses)
     prepared = prepare_count(resolution, access, resources, in_process=in_process)
-    with locked(workspace):
-        workspace.make_room(overwrite=overwrite)
-        if workspace.is_complete():  # another process has finished it meanwhile
+    with room_for(start, workspace, overwrite) as (place, _):
+        if place.is_complete():  # by another process, or by one that was killed just afterwards
+            place.take_name()
             return complete(start())
         events.on_prepared(prepared)
-        return _Count(workspace, prepared, events, executor).run()
+        return _Count(place, prepared, events, executor).run()
 
 
 def merge(
@@ -136,7 +136,7 @@ def merge(
     *,
     split: Split | None = None,
     min_count: int = 1,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
 ) -> CountReport:
     """Add up folders of counts.
 
@@ -170,14 +170,17 @@ def merge(
             why=f"their split is {found.name or 'custom'}, --split is {split.name or 'custom'}",
             hint="omit --split, or count again",
         )
-    with open_workspace(out, COUNTS_OUTPUT) as workspace, locked(workspace):
+    with (
+        open_workspace(out, COUNTS_OUTPUT) as workspace,
+        room_for(None, workspace, overwrite) as (place, _),
+    ):
         if not overwrite and (workspace.is_complete() or workspace.is_begun()):
             what = "word counts" if workspace.is_complete() else "an unfinished count"
             hint = "choose another folder, or replace them with --overwrite"
             raise OutputConflictError(f"the output folder holds {what}", where=out, hint=hint)
-        workspace.remove_output()
-        merge_counts(folders, workspace.folder, min_count)
-        return CountReport(open_counts(workspace.folder))
+        place.remove_output()
+        merge_counts(folders, place.folder, min_count)
+        return CountReport(open_counts(place.take_name().folder))
 
 
 def _already_complete(workspace: Workspace, start: Start) -> CountReport:
@@ -220,8 +223,9 @@ class _Count:
             engine = job.run(prepared.splitters, self.events.on_engine)
         run = self._publish(job, engine, len(exam.result().texts))
         self.board.refresh(force=True)
-        counts = open_counts(self.workspace.folder)
-        sweep(self.workspace, (file.name for file in rejected_files(self.ledger.final_receipts())))
+        finished = self.workspace.take_name()
+        counts = open_counts(finished.folder)
+        sweep(finished, (file.name for file in rejected_files(self.ledger.final_receipts())))
         return CountReport(counts, run, self.board.snapshot(), reused)
 
     def _job(self, exam: Future[Exam], library: Splitter) -> Job:

@@ -8,7 +8,6 @@ work/deleting.json   deleted last
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from tokenmill.errors import OutputConflictError, UserError
 from tokenmill.records import Advance
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.bucket import BucketStore
+from tokenmill.store.ownership import DATASET_FILES
 
 MARKER = "work/deleting.json"
 DELETION = b'{"format":"tokenmill-deletion","format_version":1}\n'
@@ -35,13 +35,6 @@ Other programs use files with these names too, so their content is checked.
 FORMAT = "tokenmill"
 AT_ONCE = 1000
 """Objects deleted between two progress reports."""
-
-_OURS = re.compile(
-    r"(manifest|run|copy)\.json|tokenizer/[^/]+|plans/[^/]+/(plan\.json|\w+\.npy)"
-    r"|work/(\w+\.json|probe-\w+|(receipts|streams|agents|damaged|failed|agreed)/[^/]+"
-    r"|claims/\d+/[^/]+)"
-    r"|(tokens|documents|rejected)/(\d{5,}|\d{8}-\d{6}(-limit)?)\.(bin|idx|xxh3|parquet|jsonl)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +83,7 @@ def look_at(location: str) -> Holding:
             why=f"it contains {min(found)!r}" if found else "it is empty",
             hint="give the prefix that contains manifest.json, or work/job.json of a build",
         )
-    sizes = {name: num_bytes for name, num_bytes in found.items() if _OURS.fullmatch(name)}
+    sizes = {name: num_bytes for name, num_bytes in found.items() if DATASET_FILES.fullmatch(name)}
     return Holding(client.location, what, sizes, sorted(found.keys() - sizes.keys()))
 
 

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tokenmill.errors import StorageError, VerificationError
+from tokenmill.errors import OutputConflictError, StorageError, VerificationError
 
+REPLACED = "replaced"
+"""The name of an old output until the new one has its name."""
 PIECE_BYTES = 1 << 18
 """Of one write. On one machine, larger writes took up to eight times the CPU time of pieces; we
 suppose that Linux then looked for larger pages in fragmented memory, and did not prove it."""
@@ -106,7 +108,7 @@ def fsync_path(path: Path) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file so that a crash leaves either the old or the new content."""
     with storage_errors("write", path):
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         try:
             with open(temporary, "wb") as file:
                 file.write(data)
@@ -158,24 +160,53 @@ def temporary_folder(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left(path)
     with contextlib.ExitStack() as stack:
-        is_ours = False
-        while not is_ours:  # another process may remove a new folder as abandoned
+        while True:
             folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.mkdir()
-            try:
-                is_ours = stack.enter_context(locked_folder(folder))
-            except OSError:  # the file system has no locks
-                is_ours = True
+            if _lock_new(folder, stack):
+                break
         yield folder
 
 
 def remove_left(path: Path) -> None:
     """Remove temporary folders next to `path` that no running process holds."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
         with contextlib.suppress(OSError), locked_folder(left) as free:
             if free:
                 shutil.rmtree(left)
+
+
+@contextmanager
+def held_beside(out: Path) -> Iterator[Path]:
+    """Create and lock the folder in which one process makes an output; it stays after the block.
+
+    Raises:
+        OutputConflictError: another process holds it.
+        OSError: the folder cannot be created.
+    """
+    folder = unfinished_beside(out)
+    with contextlib.ExitStack() as stack:
+        while True:  # another process can remove the folder when it finishes
+            folder.mkdir(parents=True, exist_ok=True)
+            if _lock_new(folder, stack):
+                break
+            if folder.exists():
+                raise OutputConflictError(
+                    "another process is writing to the output folder",
+                    where=str(out),
+                    hint="wait until it has finished, or stop it",
+                )
+        restore(out)
+        yield folder
+
+
+def _lock_new(folder: Path, stack: contextlib.ExitStack) -> bool:
+    """Lock a new folder; False if another process has removed it as abandoned, or holds it."""
+    try:
+        return stack.enter_context(locked_folder(folder))
+    except OSError:  # the file system has no locks
+        return True
 
 
 @contextmanager
@@ -226,6 +257,39 @@ def exchange(old: Path, new: Path) -> bool:
     if code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
         return False
     raise OSError(code, os.strerror(code), str(new))
+
+
+def unfinished_beside(out: Path) -> Path:
+    """Return the folder in which an output is made before it gets its name."""
+    return out.with_name(f".{out.name}.unfinished")
+
+
+def take_name(new: Path, out: Path) -> None:
+    """Give a complete folder its name. An old folder moves to `unfinished_beside`, with `new`.
+
+    Where the system cannot exchange names, a kill between two renames leaves neither under the
+    name; `restore` puts the old one back.
+
+    Raises:
+        OSError: the file system fails.
+    """
+    if out.exists():
+        if exchange(new, out):
+            fsync_path(out.parent)
+            return
+        remove_folder(new.parent / REPLACED)
+        os.replace(out, new.parent / REPLACED)
+    try:
+        rename_flushed(new, out)
+    finally:
+        restore(out)
+
+
+def restore(out: Path) -> None:
+    """Put back a folder that a killed `take_name` has moved away."""
+    replaced = unfinished_beside(out) / REPLACED
+    if replaced.is_dir() and not out.exists():
+        os.replace(replaced, out)
 
 
 def remove_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from tokenmill.errors import InternalError, UserError, VerificationError
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.files import REPLACED, unfinished_beside
 
 FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
@@ -228,6 +229,8 @@ def read_manifest(folder: Path) -> Manifest:
         why, hint = "it has no manifest.json", "check the path"
         if not folder.exists():
             why = "the folder does not exist"
+            if (unfinished_beside(folder.absolute()) / REPLACED).is_dir():
+                hint = "run the build again; it restores the old dataset"
         elif (folder / "work").is_dir():
             why, hint = "the build has not finished", "run the build again; it resumes"
         raise UserError("cannot find a dataset", where=str(folder), why=why, hint=hint)

@@ -12,7 +12,6 @@ dataset and never changes it. It can be in `plans/` of the dataset or anywhere e
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ import xxhash
 
 from tokenmill.boundaries import offsets_from_lengths
 from tokenmill.errors import OutputConflictError, UserError, VerificationError
-from tokenmill.paths import local_path
+from tokenmill.paths import is_safe_path, local_path
 from tokenmill.records import Int64Array, Sequences
 from tokenmill.row_format import RowFormat
 from tokenmill.store.arrays import ArrayFile, open_array
@@ -41,13 +40,14 @@ from tokenmill.store.canonical import (
 from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
-    exchange,
-    fsync_path,
+    held_beside,
     path_inside,
+    remove_folder,
     storage_errors,
-    temporary_folder,
+    take_name,
 )
 from tokenmill.store.manifest import Count, FileEntry
+from tokenmill.store.ownership import refuse_strangers
 from tokenmill.store.plan_version_1 import row_format_of
 from tokenmill.suggestions import nearest
 
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 PLAN_FORMAT = "tokenmill-plan"
 PLAN_VERSION = 2
 ARRAYS = ("offsets", "documents", "starts", "lengths")
+MAX_NAME_BYTES = 200
+"""Of a plan's name. File systems allow 255, and temporary names are longer."""
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_FILES = {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
 
 
 class WindowEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +101,11 @@ class PlanWriter:
 
     def __enter__(self) -> PlanWriter:
         with ExitStack() as stack, storage_errors("write the plan", self.folder):
-            _restore(self.folder)
-            self._temporary = stack.enter_context(temporary_folder(self.folder))
+            work = stack.enter_context(held_beside(self.folder))
+            stack.callback(shutil.rmtree, work, ignore_errors=True)
+            self._temporary = work / "new"
+            remove_folder(self._temporary)  # left by a killed run
+            self._temporary.mkdir()
             for name in ARRAYS:
                 path = self._temporary / f"{name}.npy"
                 self._files[name] = ArrayFile(path, self._dtypes.get(name, "<u4"))
@@ -165,20 +172,7 @@ class PlanWriter:
             )
             write_sealed(self._temporary / PLAN_NAME, plan)
             check_plan_folder(self.folder, overwrite=overwrite)
-            self._take_name()
-            fsync_path(self.folder.parent)
-
-    def _take_name(self) -> None:
-        """Take the final name; an existing plan is removed with the temporary folder."""
-        is_taken = self.folder.exists()
-        if is_taken and exchange(self._temporary, self.folder):
-            return
-        if is_taken:  # a kill between the renames hides the plan until the next is made
-            os.replace(self.folder, _replaced(self.folder))
-        try:
-            os.replace(self._temporary, self.folder)
-        finally:
-            _restore(self.folder)
+            take_name(self._temporary, self.folder)
 
 
 class Plan:
@@ -341,27 +335,28 @@ def _meant(name: str, names: list[str]) -> str:
     return "" if len(longer) > 1 else nearest(name, equal)
 
 
-def _replaced(folder: Path) -> Path:
-    """Return the temporary name of a plan while another replaces it."""
-    return folder.with_name(f".{folder.name}.replaced")
+def plan_name_problem(name: str) -> str:
+    """Return why a new plan cannot have a name, as part of a sentence; "" if it can.
 
-
-def _restore(folder: Path) -> None:
-    """Restore a plan that was moved away but not replaced; otherwise remove it."""
-    replaced = _replaced(folder)
-    if replaced.is_dir() and not folder.exists():
-        os.replace(replaced, folder)
-    shutil.rmtree(replaced, ignore_errors=True)
+    Its dataset can be copied to any file system, and object stores take most names.
+    """
+    if name.startswith(".") or name.endswith((".", " ")):
+        return "begins with a dot, or ends with a dot or a space"
+    if not is_safe_path(name) or set(name) & set('/<>:"|?*'):
+        return "is empty, or contains a slash, a control character or one of " + '<>:"|?*\\'
+    if _RESERVED.fullmatch(name):
+        return "is the name of a device on Windows"
+    return f"has more than {MAX_NAME_BYTES} bytes" if len(name.encode()) > MAX_NAME_BYTES else ""
 
 
 def check_plan_folder(folder: Path, *, overwrite: bool) -> None:
     """Raise an OutputConflictError if the folder exists and must not be replaced."""
     if not folder.exists() and not folder.is_symlink():
         return
-    is_folder = folder.is_dir() and not folder.is_symlink()
-    names = {path.name for path in folder.iterdir()} if is_folder else set()
-    is_plan = PLAN_NAME in names and names <= {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
-    if not (overwrite and is_plan):
+    is_plan = (folder / PLAN_NAME).is_file() and not folder.is_symlink()
+    if is_plan and overwrite:
+        refuse_strangers(folder, _FILES.__contains__)
+    else:
         raise OutputConflictError(
             "the folder of the plan already exists",
             where=str(folder),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,8 @@ import pytest
 import tokenmill
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.errors import OutputConflictError, StorageError, UserError
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
-from tokenmill.vocabulary.training.output import LOCK_NAME
 from tokenmill.vocabulary.training.provenance import read_training
 from tokenmill.words.splits import named_split
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
@@ -220,22 +221,78 @@ def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> N
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(OutputConflictError, match="is not empty and holds no trained tokenizer"):
         train([str(counts)], tmp_path / "other", options, overwrite=True)
-    unfinished = tmp_path / "build" / "work"  # of a dataset or of counts
-    unfinished.mkdir(parents=True)
-    (unfinished / "lock").touch()
-    with pytest.raises(OutputConflictError, match="is not empty and holds no trained tokenizer"):
-        train([str(counts)], tmp_path / "build", options, overwrite=True)
-    assert (unfinished / "lock").exists()
+    (report.folder / "280").mkdir()
+    (report.folder / "280" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        train([str(counts)], report.folder, options, overwrite=True)
+    assert caught.value.why == "it holds '280/notes.txt'"
 
 
-def test_what_a_stopped_training_left_is_taken_over(counts: Path, tmp_path: Path) -> None:
-    for names in ((), (LOCK_NAME,)):
-        work = tmp_path / f"T{len(names)}" / "work"
-        work.mkdir(parents=True)
-        for name in names:
-            (work / name).touch()
-        trained(work.parent, counts, vocabulary=300)
-        assert not work.exists()
+def test_nothing_of_a_killed_training_gets_into_the_next_one(counts: Path, tmp_path: Path) -> None:
+    left = tmp_path / ".T.unfinished" / "new"
+    (left / "280").mkdir(parents=True)
+    (left / "280" / "tokenizer.json").write_text("{}")
+    (left / "chat_template.jinja").write_text("an older one")
+    trained(tmp_path / "T", counts, vocabulary=300)
+    assert [path.name for path in tmp_path.iterdir()] == ["T"]
+    assert not {"280", "chat_template.jinja"} & {path.name for path in (tmp_path / "T").iterdir()}
+
+
+def test_an_old_tokenizer_stays_until_the_new_one_is_complete(
+    counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenmill.vocabulary.training import output
+    from tokenmill.vocabulary.training.options import make_train_options
+    from tokenmill.vocabulary.training.train import train
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = trained(tmp_path / "T", counts, vocabulary=300).training
+    monkeypatch.setattr(output, "write_sealed", full)
+    options = make_train_options({"vocabulary": 320})
+    with pytest.raises(StorageError, match="cannot train the tokenizer") as caught:
+        train([str(counts)], tmp_path / "T", options, overwrite=True)
+    assert caught.value.where == str(tmp_path / "T")
+    assert caught.value.hint == "free some space and run the same command again"
+    assert read_training(tmp_path / "T") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["T"]
+
+
+def test_a_stopped_training_with_other_texts_is_refused_or_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenmill.vocabulary.training import train
+    from tokenmill.vocabulary.training.options import make_train_options
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    options = make_train_options({"vocabulary": 300})
+
+    def run(name: str, *, overwrite: bool) -> train.TrainReport:
+        (tmp_path / name).write_text('{"text": "aa ab aa"}\n')
+        counting = {"resources": {"workers": 1}}
+        inputs = [str(tmp_path / name)]
+        return train.train(inputs, tmp_path / "T", options, counting=counting, overwrite=overwrite)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "learn", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run("a.jsonl", overwrite=False)
+    with pytest.raises(OutputConflictError, match="holds other word counts"):
+        run("b.jsonl", overwrite=False)
+    assert run("b.jsonl", overwrite=True).training.counts.occurrences == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["T", "a.jsonl", "b.jsonl"]
+
+
+def test_the_counts_of_a_training_are_not_kept_in_its_folder(counts: Path, tmp_path: Path) -> None:
+    from tokenmill.vocabulary.training.options import make_train_options
+    from tokenmill.vocabulary.training.train import train
+
+    options = make_train_options({"vocabulary": 300})
+    with pytest.raises(UserError, match="the counts cannot be kept there"):
+        train([str(counts)], tmp_path / "T", options, counts_folder=tmp_path / "T" / "counts")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.cli.options import add_section, add_sections, given_options
+from tokenmill.cli.options import add_overwrite, add_section, add_sections, given_options
 from tokenmill.cli.parser import Parser
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
@@ -48,9 +48,7 @@ def add_arguments(parser: Parser) -> None:
         help="files, folders, globs, hf:// URLs; a dataset, for its sources; or folders of counts",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the counts")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace existing counts, but no other folder"
-    )
+    add_overwrite(parser, "old counts")
     parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
     counting = parser.add_argument_group(
         "counting", "how text is split into words, and how words are counted"

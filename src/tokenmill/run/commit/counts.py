@@ -16,6 +16,7 @@ from tokenmill.store.counts.folder import COUNTS_FORMAT, COUNTS_NAME, Descriptio
 from tokenmill.store.counts.runs import open_run
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts, FileEntry
+from tokenmill.store.ownership import COUNTS_FILES
 from tokenmill.words.counts import WordCounts
 from tokenmill.words.splits import Split
 
@@ -23,7 +24,7 @@ COUNTS_OUTPUT = OutputKind(
     manifest=COUNTS_NAME,
     start=b'{\n  "format": "%s",\n' % COUNTS_FORMAT.encode(),
     folders=("rejected", "work"),
-    files="[0-9]*.npy",
+    files=COUNTS_FILES,
     noun="word counts",
     the="the word counts",
     other="other word counts",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from io import FileIO
 from typing import Literal
 
-from tokenmill.errors import OutputConflictError
+from tokenmill.errors import OutputConflictError, StorageError
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.store.files import storage_errors
 
@@ -48,9 +48,10 @@ def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
     file, alone = _take_lock(workspace, how)
     try:
         yield alone
-        if workspace.is_complete() and (alone or _is_last(file)):
-            _remove_lock(workspace)
     finally:
+        with contextlib.suppress(StorageError):
+            if workspace.is_complete() and (alone or _is_last(file)):
+                _remove_lock(workspace)
         with contextlib.suppress(OSError):  # the file is closed nevertheless
             file.close()
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from tokenmill.cloud.names import is_remote
 from tokenmill.errors import DataError, InternalError
 from tokenmill.run.units.assignment import RECEIPTS, Receipt, receipt_name
 from tokenmill.store.canonical import canonical_json, sealed
+from tokenmill.store.files import unfinished_beside
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts
 from tokenmill.store.objects.object_store import ObjectStore
@@ -88,7 +90,8 @@ def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> d
 
 def num_finished_units(out: str | Path) -> int:
     """Return the number of units that a resumed build will not run again."""
-    return len(finished_keys(open_store(str(out))))
+    places = [out] if is_remote(out) else [out, unfinished_beside(Path(out).resolve()) / "new"]
+    return sum(len(finished_keys(open_store(str(place)))) for place in places)
 
 
 def write_stream_end(store: ObjectStore, source: int, num_parts: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
+import logging
 import os
 import re
 import secrets
@@ -11,20 +11,31 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError
-from tokenmill.paths import local_path, refuse_non_utf8
-from tokenmill.store.files import remove_folder, storage_errors
+from tokenmill.paths import output_path, refuse_non_utf8
+from tokenmill.store.files import (
+    remove_folder,
+    restore,
+    storage_errors,
+    take_name,
+    unfinished_beside,
+)
+from tokenmill.store.layout import PART_FOLDERS
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
+from tokenmill.store.ownership import DATASET_FILES, refuse_strangers, sweep_temporaries
 
-HALF_WRITTEN = re.compile(r"(manifest|counts|run)\.json\.\d+\.tmp|\.(manifest|run)\.json\.\w+\.tmp")
-"""Names of temporary files that a killed process may leave."""
+LOGGER = logging.getLogger(__name__)
+
+Overwrite = bool | Literal["first"]
+"""Whether to replace an old output: once the new one is complete, or by removing it first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +47,8 @@ class OutputKind:
     start: bytes
     """The first bytes of that file."""
     folders: tuple[str, ...]
-    files: str
-    """A glob of files outside folders. "" if there are none."""
+    files: re.Pattern[str]
+    """The names of all files of an output, finished or not. No other file is ever deleted."""
     noun: str
     """The kind's name in errors."""
     the: str
@@ -48,7 +59,7 @@ DATASET_OUTPUT = OutputKind(
     manifest=MANIFEST_NAME,
     start=b'{\n  "format": "tokenmill",\n',
     folders=("tokens", "documents", "rejected", "tokenizer", "plans", "work"),
-    files="",
+    files=DATASET_FILES,
     noun="dataset",
     the="the dataset",
     other="another dataset",
@@ -70,6 +81,8 @@ class Workspace:
     """The output if it is a bucket."""
     life: str = field(default_factory=lambda: secrets.token_hex(4))
     """A unique name for this agent's files."""
+    replaces: Path | None = None
+    """The output that this one replaces once it is complete."""
 
     @property
     def store(self) -> ObjectStore:
@@ -125,26 +138,59 @@ class Workspace:
                 sweep_unfinished(self.folder)
             self.scratch.mkdir(parents=True, exist_ok=True)
 
+    def beside(self) -> Workspace:
+        """Return the workspace, beside this output, of a run that replaces it."""
+        place = unfinished_beside(Path(os.path.realpath(self.folder)))
+        return replace(self, folder=place / "new", replaces=self.folder)
+
+    def take_name(self) -> Workspace:
+        """Exchange a complete output with the one that it replaces, and remove that.
+
+        Returns the workspace of the finished output.
+
+        Raises:
+            OutputConflictError: the old output holds files of someone else.
+        """
+        if self.replaces is None:
+            return self
+        old = replace(self, folder=self.replaces, replaces=None)
+        old.refuse_strangers()
+        with storage_errors(f"replace the old {self.kind.noun}", old.folder):
+            take_name(self.folder, Path(os.path.realpath(old.folder)))
+        try:
+            remove_folder(self.folder.parent)
+        except OSError as error:
+            text = "%s is complete, but the old one in %s could not be removed: %s"
+            LOGGER.warning(text, self.kind.the, self.folder.parent, error.strerror)
+        return old
+
     def make_room(self, *, overwrite: bool) -> None:
         """Clear the output for a new run."""
         if overwrite or not (self.is_complete() or self.is_begun()):
             self.remove_output()  # or what an interrupted --overwrite has left
 
+    def refuse_strangers(self) -> None:
+        """Raise an OutputConflictError if the output holds files of someone else."""
+        refuse_strangers(self.folder, self.kind.files.fullmatch)
+
     def remove_output(self) -> None:
         """Remove a finished or unfinished output.
 
         Removes the manifest first and the start record last.
+
+        Raises:
+            OutputConflictError: it holds files of someone else; nothing is removed.
         """
+        self.refuse_strangers()
         with storage_errors(f"remove the old {self.kind.noun}", self.folder):
             for name in (self.kind.manifest, RUN_NAME):
                 (self.folder / name).unlink(missing_ok=True)
-            for path in self.folder.glob(self.kind.files) if self.kind.files else ():
-                path.unlink()
-            for name in self.kind.folders:
+            for path in self.folder.iterdir() if self.folder.is_dir() else ():
+                if self.kind.files.fullmatch(path.name):
+                    path.unlink()
+            for name in (*WORK_FOLDERS, *self.kind.folders):
                 if name != "work":
                     remove_folder(self.folder / name)
-            for path in (self.folder / name for name in WORK_FOLDERS):
-                remove_folder(path)
             for path in sorted(self.work.glob("*.json"), key=lambda path: path.name == "job.json"):
                 path.unlink()
 
@@ -161,15 +207,8 @@ WORK_FOLDERS = tuple(
 
 def sweep_unfinished(folder: Path) -> None:
     """Remove temporary files that a killed process has left."""
-    for name in ("", "work", "tokenizer", *WORK_FOLDERS):
-        for path in (folder / name).glob(".*.tmp"):
-            if path.is_file():
-                path.unlink(missing_ok=True)
-    for path in folder.glob("*.tmp"):
-        if HALF_WRITTEN.fullmatch(path.name):
-            path.unlink(missing_ok=True)
-    for path in (folder / "tokenizer").glob("*.tmp"):
-        path.unlink(missing_ok=True)
+    names = ("", "work", "tokenizer", *PART_FOLDERS.values(), *WORK_FOLDERS)
+    sweep_temporaries(folder / name for name in names)
 
 
 def check_output(workspace: Workspace) -> None:
@@ -232,8 +271,11 @@ def open_workspace(
                 )
             workspace = Workspace(Path(folder), kind, bucket)
         else:
-            path = local_path(out, "the output folder")
-            refuse_non_utf8(Path(os.path.realpath(path)), "the output folder")
+            path = output_path(out, "the output folder")
+            real = Path(os.path.realpath(path))
+            refuse_non_utf8(real, "the output folder")
+            with storage_errors("restore the old output", path):
+                restore(real)
             workspace = Workspace(path, kind)
         check_output(workspace)
         yield workspace
@@ -258,6 +300,7 @@ def _may_be_begun(workspace: Workspace, names: set[str]) -> bool:
     if workspace.bucket is None and names == {"work"} and work.is_dir() and not any(work.iterdir()):
         return True
     strangers = names - {*kind.folders, RUN_NAME}
+    is_ours = kind.files.fullmatch
     return (workspace.bucket is not None or workspace.lock.is_file()) and all(
-        HALF_WRITTEN.fullmatch(name) or fnmatch.fnmatchcase(name, kind.files) for name in strangers
+        map(is_ours, strangers)
     )

@@ -31,6 +31,7 @@ from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd, open_end
 from tokenmill.store.copying.transfer import Transfer
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.manifest_checks import check_file_names
+from tokenmill.store.ownership import sweep_temporaries
 
 COPY_NAME = "copy.json"
 FILES_AT_ONCE = 8
@@ -90,6 +91,8 @@ def copy_dataset(
         target.store.create(RUN_NAME, run)
     _create(target, MANIFEST_NAME, data)
     target.store.remove([COPY_NAME])
+    if (root := target.path("")) is not None:
+        sweep_temporaries({root, *((root / file.name).parent for file in files)})
     return CopyReport(
         dataset_id=manifest.dataset_id,
         files=len(files),

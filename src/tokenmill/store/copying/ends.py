@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +15,7 @@ from tokenmill.paths import local_path
 from tokenmill.store.files import path_inside, storage_errors, temporary_folder
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.ownership import TEMPORARY
 
 if TYPE_CHECKING:
     from tokenmill.cloud.client import Client
@@ -54,7 +56,7 @@ class CopyEnd(Protocol):
         """Return the sorted names of the folders in `plans/` with a plan.json."""
 
     def is_empty(self) -> bool:
-        """Return whether the location is empty or does not exist."""
+        """Return whether the location has no files but unfinished ones of a killed process."""
 
     def scratch(self) -> AbstractContextManager[Path]:
         """Provide a temporary folder for files to be moved to this location."""
@@ -93,7 +95,7 @@ class FolderEnd:
         with storage_errors("list a folder", self._folder):
             try:
                 with os.scandir(self._folder) as found:
-                    return next(found, None) is None
+                    return all(re.fullmatch(TEMPORARY, entry.name) for entry in found)
             except FileNotFoundError:
                 return True
 

@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.split_file import find_split
-from tokenmill.errors import UserError
+from tokenmill.errors import InputChangedError, OutputConflictError, UserError
 from tokenmill.records import Advance
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
 from tokenmill.store.counts.weights import sampling_weights
+from tokenmill.store.files import remove_folder
 from tokenmill.vocabulary.training.checking import Measured, measure
 from tokenmill.vocabulary.training.lesson import Learned, Lesson
 from tokenmill.vocabulary.training.models import LIBRARIES, learn
@@ -80,9 +81,18 @@ def train(
     """
     events = events or TrainEvents()
     template = read_template(options.special.chat_template)
+    if counts_folder and Path(counts_folder).resolve().is_relative_to(Path(out).resolve()):
+        why = "the folder of a tokenizer holds nothing else"
+        raise UserError("the counts cannot be kept there", where=str(counts_folder), why=why)
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder
-        counts = _counts(inputs, options, counting or {}, place, events.counting)
+        try:
+            counts = _counts(inputs, options, counting or {}, place, events.counting)
+        except (InputChangedError, OutputConflictError):
+            if not overwrite or counts_folder is not None:
+                raise
+            remove_folder(output.counts)  # those of a stopped run with other options
+            counts = _counts(inputs, options, counting or {}, place, events.counting)
         lesson = _lesson(counts, options)
         learned = learn(lesson, events.advance)
         measured = [measure(each, lesson.words, events.advance) for each in learned.vocabularies]
