@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tokenmill.compiled import byte_at, compiled, inlined
 from tokenmill.encode.engines.native.pipeline import (
+    AT_START,
     JOIN_SPACES,
     PREFIX,
     STRIP_END,
@@ -163,10 +164,12 @@ def _normalize(  # noqa: C901
             unordered = orders[row] and orders[row] < order
             composing = kind & COMPOSES and (order or before & COMPOSED)
             left_out[text] |= kind & LEFT_OUT or unordered or composing
+            left_out[text] |= is_bare and rules & AT_START and not count
             if left_out[text]:
                 kept = size = edges[text]
                 break
-            order, before = orders[row], kind
+            if count:  # a dropped character neither composes nor keeps its neighbours apart
+                order, before = orders[row], kind
             place += length
             if is_bare and count:
                 if byte_at(source) != SPACE and not (count >= 3 and _is_mark(source)):

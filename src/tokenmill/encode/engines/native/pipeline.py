@@ -10,9 +10,10 @@ from typing import NamedTuple
 from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
 from tokenmill.words.patterns import LAST_SPACE
 
-JOIN_SPACES, STRIP_END, PREFIX = (1 << bit for bit in range(3))
+JOIN_SPACES, STRIP_END, PREFIX, AT_START = (1 << bit for bit in range(4))
 """Rules for spaces: join several to one; strip white space at the end; add a ▁ before a text that
-does not begin with one."""
+does not begin with one; leave out a text whose first character is dropped, because whether it gets
+that ▁ depends on which step drops the character."""
 COMPOSING = frozenset({"NFC", "NFKC"})
 
 
@@ -61,7 +62,7 @@ def read_pipeline(tokenizer: Json) -> Pipeline | str:
             return "WhitespaceSplit with an unsupported Metaspace or normalizer"
         rules |= JOIN_SPACES | STRIP_END
     strips_blanks = any(step["type"] == "Strip" for step in steps)
-    rules |= PREFIX * (scheme != "never")
+    rules |= PREFIX * (scheme != "never") | AT_START * (scheme == "first")
     return Pipeline(steps[:by_character], rules, splits_words, strips_blanks)
 
 
