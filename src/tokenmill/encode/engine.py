@@ -53,6 +53,10 @@ class Reference(Engine, Protocol):
     def token_id(self, token: str) -> int | None:
         """Return the id of a token, or None if it is not in the vocabulary."""
 
+    def normalize(self, text: str) -> str:
+        """Return what the normalizer makes of a text; the text itself if there is none."""
+        return text
+
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Return the ids of a text, and for each token its first character and one past its last.
 

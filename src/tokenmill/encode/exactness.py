@@ -1,6 +1,6 @@
 """Check that an engine gives the reference's ids, before the first result and during a run.
 
-    examine          encode fixed strings and some of the user's documents with the reference
+    examine          encode hostile strings and some of the user's documents with the reference
     check_engine     compare an engine with these answers
     with_first_exact try one engine after another until one passes
     AuditSample      documents set aside while an engine encodes
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.boundaries import batch_of, join_batches
-from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.encode.adversarial import adversarial_texts, texts_of_classes
 from tokenmill.encode.audit_share import AUDIT_SHARE
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import REPORT, Engine, Reference, TextError
@@ -29,7 +29,7 @@ from tokenmill.records import TokenBatch
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SAMPLE_DOCUMENTS = 200
-"""How many of the user's documents an engine is tested on, in addition to the fixed strings."""
+"""How many of the user's documents an engine is tested on, in addition to the hostile strings."""
 MAX_AUDIT_CHARACTERS = 100_000
 TEXTS_AT_ONCE = 100
 """Texts that an audit encodes between two calls of `check`."""
@@ -66,9 +66,14 @@ class Exam:
 
 
 def examine(reference: Reference, sample: Sequence[str]) -> Exam:
-    """Return the exam for engines: the fixed strings, then some of the user's documents."""
-    texts = adversarial_texts(reference.special_tokens)
-    return answers(reference, [*texts, *sample[:MAX_SAMPLE_DOCUMENTS]])
+    """Return the exam for engines: hostile strings, then some of the user's documents."""
+    return answers(reference, [*hostile_texts(reference), *sample[:MAX_SAMPLE_DOCUMENTS]])
+
+
+def hostile_texts(reference: Reference) -> list[str]:
+    """Return strings that are likely to break engines, the same ones on every machine."""
+    fixed = adversarial_texts(reference.special_tokens)
+    return [*fixed, *texts_of_classes(reference.normalize)]
 
 
 def answers(reference: Reference, texts: Sequence[str]) -> Exam:

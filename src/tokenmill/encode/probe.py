@@ -19,8 +19,7 @@ from typing import IO
 import msgspec
 import psutil
 
-from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.exactness import MAX_SHOWN_CHARACTERS
+from tokenmill.encode.exactness import MAX_SHOWN_CHARACTERS, hostile_texts
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.steps import steps_before_model, unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -121,8 +120,8 @@ def main() -> None:
     try:
         _say("loading it")
         reference = load_reference(file, control_tokens=False)
-        texts = request.texts
-        texts = adversarial_texts(reference.special_tokens) if texts is None else texts
+        _say("normalizer on characters of every kind")
+        texts = hostile_texts(reference) if request.texts is None else request.texts
         steps = [*steps_before_model(file), ("tokenizer", lambda text: reference.encode([text]))]
     except BaseException:
         return  # the main process will get the same error

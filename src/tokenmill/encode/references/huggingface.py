@@ -92,6 +92,10 @@ class HuggingFaceReference(Reference):
                 start, characters = stop, 0
         return batch_of(arrays)
 
+    def normalize(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        return normalizer.normalize_str(text) if normalizer else text
+
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)

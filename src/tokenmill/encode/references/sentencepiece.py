@@ -68,6 +68,9 @@ class SentencePieceReference(Reference):
         lists = self._processor.Encode(list(texts), out_type=int, num_threads=1)
         return batch_of(lists)
 
+    def normalize(self, text: str) -> str:
+        return str(self._processor.Normalize(text))
+
     def encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         found = self._processor.Encode(text, return_type="offset_mapping")
         ranges = found["offsets"]
