@@ -284,6 +284,18 @@ def test_a_sentencepiece_token_must_be_spelled_with_tokens_for_fastokens() -> No
     assert gigatoken_objection(tokenizer) == ""
 
 
+@pytest.mark.parametrize(
+    "contents", [("zqxjj", "jjkkq"), ("jjkkq", "zqxjj"), ("zqxjj", "qxj"), ("qxj", "zqxjj")]
+)
+def test_a_special_token_that_overlaps_an_ordinary_one_is_not_read_by_gigatoken(
+    contents: tuple[str, str],
+) -> None:
+    special, ordinary = contents
+    tokenizer = added(added_token(special, 259, special=True), added_token(ordinary, 260))
+    assert gigatoken_objection(tokenizer) == "special and ordinary added tokens that overlap"
+    assert fastokens_objection(tokenizer) == ""  # it hides what special tokens hide
+
+
 def test_nfc_is_exact_in_fastokens_and_not_in_gigatoken() -> None:
     tokenizer = byte_level_json(normalizer={"type": "NFC"})
     assert fastokens_objection(tokenizer) == ""

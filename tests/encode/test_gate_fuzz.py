@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
+from pipeline_kit import LOWERCASE, NFC, NFKC, NMT, STRIP_ACCENTS, STRIP_RIGHT, normalizers
+from tokenizer_kit import (
+    Json,
+    added_token,
+    as_file,
+    byte_level_json,
+    replace,
+    sentencepiece_json,
+)
 
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
@@ -13,7 +21,12 @@ from tokenmill.encode.kinds import load_reference
 
 LETTERS = "abcxy"
 WORDS = st.text(LETTERS, min_size=1, max_size=3)
-CHARACTERS = LETTERS + " <>s/é\n｜▁e\u0301"
+CHARACTERS = LETTERS + " <>s/é\n｜▁e\u0301\u0323\x1c"
+STEPS = [NFC, NFKC, {"type": "NFD"}, LOWERCASE, NMT, STRIP_ACCENTS, STRIP_RIGHT]
+STEPS += [replace(" ", "▁"), replace("x", "e"), {"type": "Prepend", "prepend": "▁"}]
+NORMALIZERS = st.lists(st.sampled_from(STEPS), min_size=2, max_size=4).map(
+    lambda s: normalizers(*s)
+)
 TEXTS = st.lists(st.text(CHARACTERS, max_size=12), min_size=1, max_size=12)
 
 
@@ -43,7 +56,10 @@ def sentencepiece_tokenizers(draw: st.DrawFn) -> Json:
     tokens = [*sorted(letters), *map("".join, merges), *draw(st.lists(WORDS, max_size=2))]
     for token in tokens:
         vocab.setdefault(token, len(vocab))
-    return sentencepiece_json(model={"vocab": vocab, "merges": [list(pair) for pair in merges]})
+    model = {"vocab": vocab, "merges": [list(pair) for pair in merges]}
+    if draw(st.booleans()):
+        return sentencepiece_json(model=model)
+    return sentencepiece_json(model=model, normalizer=draw(NORMALIZERS))
 
 
 @st.composite
@@ -66,7 +82,7 @@ def byte_level_tokenizers(draw: st.DrawFn) -> Json:
         for place, content in enumerate(contents)
     ]
     model = {"vocab": vocab, "merges": [list(pair) for pair in merges]}
-    normalizer = draw(st.sampled_from([None, {"type": "Sequence", "normalizers": []}]))
+    normalizer = draw(st.sampled_from([None, normalizers()]) | NORMALIZERS)
     return byte_level_json(model=model, added_tokens=added, normalizer=normalizer)
 
 

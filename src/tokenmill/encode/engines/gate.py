@@ -46,6 +46,11 @@ def gigatoken_objection(tokenizer: Json) -> str:
     """Return why gigatoken cannot encode this tokenizer exactly; "" if it can."""
     if objection := _common_objection(tokenizer):
         return objection
+    added: list[list[str]] = [[], []]
+    for token in tokenizer.get("added_tokens") or []:
+        added[bool(token.get("special"))].append(token["content"])
+    if _can_overlap(*added):  # special tokens that are read as text still hide others
+        return "special and ordinary added tokens that overlap"
     if is_sentencepiece(tokenizer):
         return _gigatoken_sentencepiece_objection(tokenizer)
     if tokenizer.get("normalizer"):
