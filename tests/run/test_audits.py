@@ -12,9 +12,11 @@ import pytest
 from corpora import write_corpus
 
 import tokenmill
+from cli.test_summary import RUN
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.cli.summary import audited_text
+from tokenmill.encode.audit_share import audit_share
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import excluded_error_rate
 from tokenmill.errors import EngineError
@@ -56,14 +58,57 @@ def test_documents_are_drawn_by_their_place(
     rate = excluded_error_rate(expected)
     assert run.audit == Audit(share=0.25, drawn=expected, excluded_error_rate=round(rate, 9))
     assert run.audited_documents >= expected > 150
-    bound = f"all equal, so at most {100 * rate:.2g} % can differ (95 % confidence)"
+    bound = (
+        f"checked by the reference on {run.audited_documents} documents: all equal; "
+        f"may miss errors in fewer than {100 * rate:.2g} % of documents (95 % confidence)"
+    )
     assert bound in capsys.readouterr().out
     assert main(["inspect", str(out)]) == 0
     assert re.search(f"encoded by  .*{re.escape(bound)}", capsys.readouterr().out)
-    one = msgspec.structs.replace(
-        run, audit=Audit(share=0.25, drawn=1, excluded_error_rate=excluded_error_rate(1))
-    )
-    assert audited_text(one, "the reference").endswith(": all equal")  # up to 95 % could differ
+
+
+AUDITS = [
+    (
+        Audit(share=5e-4, drawn=4, excluded_error_rate=excluded_error_rate(4)),
+        "on 4 documents: all equal; may miss errors in fewer than 53 % of documents "
+        "(95 % confidence)",
+    ),
+    (Audit(share=1.0, drawn=4, excluded_error_rate=0.0), "on every document: all equal"),
+    (msgspec.UNSET, "on 4 documents: all equal; others may differ"),
+]
+
+
+@pytest.mark.parametrize(("audit", "text"), AUDITS)
+def test_the_summary_says_what_an_audit_may_have_missed(
+    audit: Audit | msgspec.UnsetType, text: str
+) -> None:
+    run = msgspec.structs.replace(RUN, audited_documents=4, audit=audit)
+    assert audited_text(run, "the reference") == f"checked by the reference {text}"
+
+
+def test_every_document_of_a_small_build_is_checked(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [f"document {i}" for i in range(1_000)])
+    dataset = tokenmill.build(path, tokenizer_path, tmp_path / "out").dataset
+    audit = stored_run(dataset).audit
+    assert audit == Audit(share=1.0, drawn=1_000, excluded_error_rate=0.0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "num_bytes", "is_slow", "share"),
+    [
+        (None, 0, False, 1.0),
+        (None, 4_000_000, False, 1.0),
+        (None, 4_000_000, True, 0.25),
+        (None, 80_000_000, False, 0.05),
+        (None, 10**12, False, 5e-4),
+        (0.0, 1, False, 0.0),
+        (0.25, 10**12, True, 0.25),
+    ],
+)
+def test_small_inputs_are_audited_more(
+    wanted: float | None, num_bytes: int, is_slow: bool, share: float
+) -> None:
+    assert audit_share(wanted, num_bytes, is_slow) == share
 
 
 def test_documents_that_share_an_id_are_drawn_one_by_one(
@@ -112,9 +157,9 @@ def test_one_difference_stops_the_build(
     assert not list((tmp_path / "out" / "work" / "receipts").glob("*.json"))
 
 
-def receipt(share: float, num_drawn: int) -> Receipt:
+def receipt(share: float, num_drawn: int, documents: int = 400) -> Receipt:
     return Receipt(
-        key="", extents=[], files=[], documents=0, tokens=0, counts={}, read_digests={},
+        key="", extents=[], files=[], documents=documents, tokens=0, counts={}, read_digests={},
         audited=num_drawn, audit_share=share, audit_drawn=num_drawn, excluded=[],
     )  # fmt: skip
 
@@ -122,6 +167,8 @@ def receipt(share: float, num_drawn: int) -> Receipt:
 def test_nothing_is_excluded_where_attempts_drew_by_different_shares() -> None:
     same = audit_of([receipt(0.1, 20), receipt(0.1, 39)])
     assert same == Audit(share=0.1, drawn=59, excluded_error_rate=round(1 - 0.05 ** (1 / 59), 9))
+    every = audit_of([receipt(1.0, 20, documents=20), receipt(1.0, 39, documents=39)])
+    assert every == Audit(share=1.0, drawn=59, excluded_error_rate=0.0)
     assert not audit_of([receipt(0.1, 20), receipt(0.2, 39)])
     assert not audit_of([receipt(0.1, 0)])
     assert not audit_of([])

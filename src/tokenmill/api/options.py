@@ -69,7 +69,7 @@ class LimitArguments(TypedDict, total=False):
 
     max_bad: float | str
     on_bad_file: Literal["fail", "quarantine"]
-    audit_share: float | str
+    audit_share: float | str | None
 
 
 class ResourceArguments(TypedDict, total=False):

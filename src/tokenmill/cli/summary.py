@@ -101,10 +101,6 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
-MAX_STATED_RATE = 0.05
-"""Bounds above this, from fewer than 59 documents, are not shown: they tell little."""
-
-
 def ids_text(run: Run) -> str:
     """How the ids of a dataset were checked."""
     if run.engine == "reference":
@@ -113,13 +109,14 @@ def ids_text(run: Run) -> str:
 
 
 def audited_text(run: Run, reference: str) -> str:
-    """How many documents were compared with the reference, and the error rate that excludes."""
+    """How many documents were compared with the reference, and what that may have missed."""
     audited = counted(run.audited_documents, "document")
-    text = f"checked by {reference} on {audited}: all equal"
-    if run.audit is msgspec.UNSET or run.audit.excluded_error_rate > MAX_STATED_RATE:
-        return text
-    at_most = f"{100 * run.audit.excluded_error_rate:.2g} %"
-    return f"{text}, so at most {at_most} can differ (95 % confidence)"
+    if run.audit is msgspec.UNSET:
+        return f"checked by {reference} on {audited}: all equal; others may differ"
+    if not (rate := run.audit.excluded_error_rate):
+        return f"checked by {reference} on every document: all equal"
+    missed = f"may miss errors in fewer than {100 * rate:.2g} % of documents (95 % confidence)"
+    return f"checked by {reference} on {audited}: all equal; {missed}"
 
 
 def reasons_text(totals: Counts, out: str | Path) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tokenmill.encode.audit_share import audit_share
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import (
@@ -24,7 +25,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.errors import DataError, TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
-from tokenmill.read.units import Stream, Unit
+from tokenmill.read.units import Stream, Unit, decompressed_bytes
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import attempts_of
 from tokenmill.run.commit.identity import AnyIdentity, versions
@@ -125,6 +126,7 @@ class Job:
         """Return the phase for an engine."""
         checked, workspace, resources = self.checked, self.workspace, self.resources
         is_slow = KINDS[checked.file.kind].is_slow
+        num_bytes = sum(map(decompressed_bytes, self.sources))
         setup = Setup(
             task=checked.task,
             fields=self.fields,
@@ -132,7 +134,7 @@ class Job:
             is_watched=bool(unknown_step(checked.file)),
             batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
             cache_bytes=resources.cache_bytes,
-            audit_share=self.limits.audit_share,
+            audit_share=audit_share(self.limits.audit_share, num_bytes, is_slow),
             growth_bytes=resources.growth_bytes,
             scratch=str(workspace.scratch.resolve()),
             out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
@@ -211,7 +213,8 @@ def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:
     share = shares.pop() if len(shares) == 1 else msgspec.UNSET
     if share is msgspec.UNSET or not drawn:
         return msgspec.UNSET
-    rate = round(excluded_error_rate(drawn), 9)
+    is_all = drawn == sum(receipt.documents for receipt in receipts)
+    rate = 0.0 if is_all else round(excluded_error_rate(drawn), 9)
     return Audit(share=share, drawn=drawn, excluded_error_rate=rate)
 
 

@@ -170,7 +170,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Share of documents that were compared, each drawn by the hash of its position or id."""
     drawn: Count
     excluded_error_rate: float
-    """Upper bound on the share of these documents that differ, with 95 % confidence."""
+    """Upper bound on the share of documents that differ, with 95 % confidence; 0 if all documents
+    were compared."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

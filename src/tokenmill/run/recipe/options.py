@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tokenmill.encode.audit_share import AUDIT_SHARE
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import Fields
@@ -191,12 +190,12 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="what to do about a damaged file: fail the build, or leave the file out"),
     ] = "fail"
     audit_share: Annotated[
-        Share,
+        Share | None,
         Meta(
             description="share of documents to encode with the reference as well, e.g. 1%%; a "
-            "difference fails the build"
+            "difference fails the build (default: 0.05%%, of small inputs more)"
         ),
-    ] = AUDIT_SHARE
+    ] = None
 
 
 class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
