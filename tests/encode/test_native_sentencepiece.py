@@ -38,7 +38,7 @@ LLAMA_2 = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "Llama 2": LLAMA_2,
-    "a user-defined symbol": LLAMA_2 | {"user_defined_symbols": ["xa", "<s1>"]},
+    "user-defined symbols": LLAMA_2 | {"user_defined_symbols": ["xa", "<s1>", "1", "\n", "\n\n"]},
     "no space before the text": LLAMA_2 | {"add_dummy_prefix": False},
     "<unk>, spaces as they are": LLAMA_2 | {"byte_fallback": False, "character_coverage": 0.98},
 }
@@ -107,14 +107,62 @@ def piece(text: str, score: float, kind: int = 1) -> bytes:
     return write_field(1, text.encode()) + write_field(2, score) + write_field(3, kind)
 
 
+def made_of(*pieces: bytes) -> tuple[Engine, Reference]:
+    """A model of the given pieces after <unk>, with ids from 1 on."""
+    parts = [write_field(1, part) for part in (piece("<unk>", 0.0, 2), *pieces)]
+    parts.append(write_field(TRAINER, write_field(3, 2)))
+    parts.append(write_field(NORMALIZER, write_field(1, b"identity") + write_field(4, 0)))
+    file = TokenizerFile("sentencepiece", b"".join(parts))
+    assert rank_engines(file, False).names == ("native", "reference")
+    return load_engine("native", file, False, 1 << 26), load_reference(file, False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(st.sampled_from("aab▁ "), max_size=60)))
+def test_of_pieces_with_equal_scores_the_leftmost_is_joined_first(texts: list[str]) -> None:
+    engine, reference = tied()
+    assert_equal(engine, reference, texts)
+
+
+def test_two_pieces_with_equal_scores_that_overlap() -> None:
+    engine, _ = tied()
+    assert documents(engine.encode(["aba", "ba", "bab"])) == [[1, 6], [1, 5], [1, 5, 3]]
+
+
+@functools.cache
+def tied() -> tuple[Engine, Reference]:
+    scores = {"▁": -9.0, "a": -9.0, "b": -9.0, "ab": -1.0, "ba": -1.0, "aba": -1.0, "aa": -2.0}
+    return made_of(*(piece(text, score) for text, score in scores.items()), piece("▁a", -2.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(st.sampled_from("ab☃▁ \n"), max_size=40)))
+def test_user_defined_symbols_are_matched_before_characters(texts: list[str]) -> None:
+    engine, reference = symbols()
+    assert_equal(engine, reference, texts)
+
+
+def test_the_longest_user_defined_symbol_wins_and_is_never_joined() -> None:
+    engine, _ = symbols()
+    texts = ["\n\n\n\n\n", "a  b", "a\n", "b☃"]
+    assert documents(engine.encode(texts)) == [[1, 8, 7], [5, 9, 3], [5, 7], [1, 3, 10]]
+
+
+@functools.cache
+def symbols() -> tuple[Engine, Reference]:
+    known = [piece(text, -9.0) for text in "▁ab"]
+    joined = [piece("ab", -1.0), piece("▁a", -20.0), piece("a\n", 0.0)]
+    whole = ["\n", "\n\n\n\n", "▁▁", "☃", "b▁a", "a b"]
+    return made_of(*known, *joined, *(piece(text, 0.0, 4) for text in whole))
+
+
 @pytest.mark.parametrize(
     ("pieces", "objection"),
     [
         ([piece("▁ü", -7000.0, 5)], "a piece of an unsupported type"),
-        ([piece("xq", -7000.0), piece("qx", -7000.0)], "pieces with equal scores"),
         ([piece("x☃", -7000.0)], "a piece with a character outside the pieces"),
         ([piece("☃", 0.0, 3)], "a control token of one character"),
-        ([piece("▁☃", 0.0, 4)], "a user-defined symbol with a space"),
+        ([piece("=" * 65, 0.0, 4)], "a user-defined symbol that is too long"),
         ([piece("<s>", 0.0)], "pieces with equal texts"),
         ([piece("xq", float("nan"))], "a score that is not a finite number"),
         ([piece("x" * 129, -7000.0)], "a piece that is too long"),

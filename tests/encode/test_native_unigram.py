@@ -14,7 +14,10 @@ from pipeline_kit import (
     LOWERCASE,
     NFC,
     NFKC,
+    NFKD,
     NMT,
+    QUOTES,
+    STRIP_ACCENTS,
     STRIP_RIGHT,
     WHITESPACE_SPLIT,
     XLM_R_STEPS,
@@ -54,7 +57,13 @@ WITH_CHARSMAP = {
     "XLM-R": ((), sequence(WHITESPACE_SPLIT, metaspace())),
     "lower case": ((LOWERCASE, JOINED, ONE_SPACE_AT_THE_END), metaspace()),
 }
-NAMES = [*PIPELINES, *WITH_CHARSMAP]
+ALBERT = (*QUOTES, NFKD, STRIP_ACCENTS, LOWERCASE)
+XLNET = (*QUOTES, NFKD, STRIP_ACCENTS)
+BEFORE_CHARSMAP = {
+    "ALBERT": (ALBERT, (), sequence(WHITESPACE_SPLIT, metaspace())),
+    "XLNet": (XLNET, (JOINED,), metaspace()),
+}
+NAMES = [*PIPELINES, *WITH_CHARSMAP, *BEFORE_CHARSMAP]
 
 
 def unigram(
@@ -83,8 +92,12 @@ def unigram(
 def pipeline(name: str) -> tuple[Json | None, Json]:
     if name in PIPELINES:
         return PIPELINES[name]
-    steps, pre_tokenizer = WITH_CHARSMAP[name]
-    return normalizers(precompiled(), *steps), pre_tokenizer
+    before = ()
+    if name in WITH_CHARSMAP:
+        steps, pre_tokenizer = WITH_CHARSMAP[name]
+    else:
+        before, steps, pre_tokenizer = BEFORE_CHARSMAP[name]
+    return normalizers(*before, precompiled(), *steps), pre_tokenizer
 
 
 def engines(tokenizer: Json, left_out_goes: Engine | None = None) -> tuple[NativeEngine, Reference]:
@@ -144,6 +157,18 @@ def test_sentences_in_many_scripts_are_not_left_out(name: str) -> None:
     compare_tokens("native", texts, native.encode(texts), reference.encode(texts))
 
 
+def test_quotes_and_accents_of_albert() -> None:
+    native, reference = engines_of("ALBERT")
+    texts = ["``a''", "`a`'b'", "''''", "e\u0301'\u0301'", "Ü\r\u0301\n", "`\u1fef", "ä\u200d"]
+    compare_tokens("native", texts, native.encode(texts), reference.encode(texts))
+
+
+def test_a_dropped_first_character_takes_the_place_of_the_first_mark() -> None:
+    native, reference = engines(unigram(NMT, metaspace("first")))
+    texts = ["\x01ab", "\x01 ab", "ab", "a\x01b"]
+    compare_tokens("native", texts, native.encode(texts), reference.encode(texts))
+
+
 def test_a_mark_that_comes_before_the_one_in_the_last_character() -> None:
     native, reference = engines_of("NFKC")
     texts = ["\u00e9\u0327", "\u00c9\u0327", "\u1eaf\u0323", "\u01f4\u0316", "\u0958\u093c\u0301"]
@@ -177,6 +202,14 @@ REFUSED = {
     "NFD": ({"normalizer": {"type": "NFD"}}, "normalizer NFD"),
     "NFKC before others": (
         {"normalizer": normalizers(NFKC, LOWERCASE)},
+        "the order of its normalizers",
+    ),
+    "NFKD without StripAccents": (
+        {"normalizer": normalizers(NFKD, LOWERCASE)},
+        "the order of its normalizers",
+    ),
+    "quotes after others": (
+        {"normalizer": normalizers(NFKD, STRIP_ACCENTS, *QUOTES)},
         "the order of its normalizers",
     ),
     "Digits": (

@@ -23,6 +23,7 @@ import numpy as np
 from tokenmill.compiled import compiled, inlined, inner
 from tokenmill.encode.subword.draws import draw, threshold
 from tokenmill.encode.subword.pair_table import (
+    NO_PAIRS,
     PairAddresses,
     PairTable,
     addresses_of,
@@ -46,7 +47,9 @@ class MergeTable(NamedTuple):
     table: PairTable
     """The rank of each pair of ids."""
     results: Int32Array
-    """Shape (num_merges,): the id that each merge produces."""
+    """Shape (num_ranks,): the id that the merge of each rank produces; -1 if several share it."""
+    tied: PairTable = NO_PAIRS
+    """The id that a pair produces whose merge shares its rank with others."""
 
 
 def merge_table(
@@ -160,14 +163,14 @@ def _merge(
     """Write the ids of every word, and their edges."""
     dropout, key = chance
     ids, ranks, results = word.ids, word.ranks, merges.results
-    pairs = addresses_of(merges.table)
+    pairs, tied = addresses_of(merges.table), addresses_of(merges.tied)
     num_ids, draws = 0, np.uint64(0)
     for i in range(len(offsets) - 1):
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         if length <= MAX_SCANNED_SYMBOLS and not dropout:
             for place in range(length):
                 result[num_ids + place] = symbols[first + place]
-            num_ids += _merge_by_scanning(result, num_ids, length, ranks, pairs, results)
+            num_ids += _merge_by_scanning(result, num_ids, length, ranks, (pairs, tied), results)
         else:
             chances = (dropout, key, draws)
             draws = _merge_by_heap(word, symbols, first, length, merges, chances)
@@ -185,10 +188,11 @@ def _merge_by_scanning(
     first: int,
     length: int,
     ranks: Int64Array,
-    pairs: PairAddresses,
+    tables: tuple[PairAddresses, PairAddresses],
     results: Int32Array,
 ) -> int:
     """Merge a short word in place, from `first` on; return the number of its ids."""
+    pairs, tied = tables
     never = np.int64(1) << np.int64(62)
     low, high = first, first + length - 1  # the positions whose ranks must be looked up
     last = high
@@ -202,7 +206,10 @@ def _merge_by_scanning(
                 best, place = ranks[i - first], i
         if best == never:
             break
-        ids[place] = results[best]
+        made = results[best]
+        if made < 0:
+            made = np.int32(value_at(tied, np.int64(ids[place]), np.int64(ids[place + 1])))
+        ids[place] = made
         for i in range(place + 1, last):
             ids[i] = ids[i + 1]
             ranks[i - 1 - first] = ranks[i - first]
@@ -223,7 +230,7 @@ def _merge_by_heap(  # noqa: C901
     """Merge a word until all merges are dropped; return how many numbers were drawn so far."""
     dropout, key, draws = chance
     ids, following, preceding, ranks, heap, left_out = word
-    pairs, results = addresses_of(merges.table), merges.results
+    pairs, tied, results = addresses_of(merges.table), addresses_of(merges.tied), merges.results
     for i in range(length):
         ids[i], following[i], preceding[i] = symbols[first + i], i + 1, i - 1
     ranks[length - 1] = -1
@@ -251,7 +258,10 @@ def _merge_by_heap(  # noqa: C901
         num_left_out = 0
         right = following[place]
         after, before = following[right], preceding[place]
-        ids[place], following[place] = results[rank], after
+        made = results[rank]
+        if made < 0:
+            made = np.int32(value_at(tied, np.int64(ids[place]), np.int64(ids[right])))
+        ids[place], following[place] = made, after
         ranks[right] = ranks[place] = -1
         if after < length:
             preceding[after] = place

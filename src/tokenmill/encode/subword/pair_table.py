@@ -21,6 +21,9 @@ class PairTable(NamedTuple):
     """Shape (num_slots,)."""
 
 
+NO_PAIRS = PairTable(np.full(1, NOTHING, np.int64), np.full(1, NOTHING, np.int32))
+
+
 def pair_table(lefts: Int32Array, rights: Int32Array, values: Int32Array) -> PairTable:
     """Build a table; all arguments have shape (n,). The last of equal pairs wins.
 

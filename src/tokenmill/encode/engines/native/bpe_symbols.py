@@ -14,6 +14,7 @@ import numpy as np
 
 from tokenmill.compiled import byte_at, compiled, inlined
 from tokenmill.encode.engines.native.bpe_gate import MARK
+from tokenmill.encode.engines.native.double_array import double_array
 from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
 from tokenmill.records import Int32Array, Int64Array
 from tokenmill.words.byte_strings import UInt8Array
@@ -23,6 +24,7 @@ Json = dict[str, Any]
 
 NOTHING = -1
 _SPACE, _MARK = ord(" "), ord(MARK)
+_MARK_1 = MARK.encode()[0]
 
 
 class Alphabet(NamedTuple):
@@ -38,6 +40,9 @@ class Alphabet(NamedTuple):
     """The unknown token, or -1 if unknown characters are dropped."""
     fuses: bool
     """Whether consecutive unknown characters become one token."""
+    whole: Int32Array
+    """A trie (`double_array.py`) of tokens that are matched before characters, the longest first,
+    and never merged. ▁ is spelled as a space there."""
 
 
 def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
@@ -50,7 +55,16 @@ def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
     if model.get("byte_fallback"):
         of_bytes[:] = [vocab[name] for name in BYTES]
     unknown = vocab[model["unk_token"]] if model.get("unk_token") is not None else NOTHING
-    return Alphabet(symbols, last, of_bytes, unknown, bool(model.get("fuse_unk")))
+    fuses = bool(model.get("fuse_unk"))
+    return Alphabet(symbols, last, of_bytes, unknown, fuses, whole_tokens({}))
+
+
+def whole_tokens(ids: Mapping[str, int]) -> Int32Array:
+    """Return the trie of tokens that are matched as a whole. Tokens with a space never match."""
+    spelled = {
+        text.replace(MARK, " ").encode(): number for text, number in ids.items() if " " not in text
+    }
+    return double_array(spelled)
 
 
 def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
@@ -98,6 +112,23 @@ def symbols_of(
     return symbols[: offsets[-1]], offsets, words_before
 
 
+@inlined
+def _find_whole(whole: Int32Array, data: int, place: int, stop: int) -> tuple[int, int]:
+    """Return the longest token of a trie that begins at a place, or -1, and where it ends."""
+    token, end, node = NOTHING, place, np.int64(0)
+    while place < stop:
+        label, size = byte_at(data + place), 1
+        if label == _MARK_1 and code_at(data, place) == _MARK:
+            label, size = _SPACE, 3
+        node = np.int64(whole[node, 0]) >> 8 ^ label
+        if whole[node, 0] & 0xFF != label:
+            break
+        place += size
+        if whole[node, 1] >= 0:
+            token, end = int(whole[node, 1]), place
+    return token, end
+
+
 @compiled
 def _write_symbols(
     texts: UInt8Array,
@@ -108,7 +139,7 @@ def _write_symbols(
     offsets: Int64Array,
     words_before: Int64Array,
 ) -> None:
-    characters, last, of_bytes, unknown, fuses = alphabet
+    characters, last, of_bytes, unknown, fuses, whole = alphabet
     falls_back = of_bytes[0] >= 0
     data = texts.ctypes.data
     count = num_words = 0
@@ -116,6 +147,11 @@ def _write_symbols(
         place, stop = places[chunk, 0], places[chunk, 1]
         follows_unknown = False
         while place < stop:
+            token, end = _find_whole(whole, data, place, stop)
+            if token >= 0:
+                symbols[count] = token
+                count, place, follows_unknown = count + 1, end, False
+                continue
             code, size = code_at(data, place), size_at(data, place)
             is_last = place + size == stop
             symbol = last[code] if is_last else characters[code]

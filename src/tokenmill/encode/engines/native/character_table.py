@@ -4,6 +4,9 @@ Only steps that change one character at a time are admitted, with these exceptio
 
     Precompiled   looks up short graphemes as a whole, so a key before a mark is left out
     NFC, NFKC     compose, so characters that may compose are left out (`words/characters.py`)
+    NFKD          reorders marks, so those that StripAccents does not drop are left out (ALBERT)
+    others        before Precompiled: all that may join a grapheme afterwards is left out
+    Replace       of two characters: both together are left out
     spaces        are joined, stripped and marked by separate rules
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import unicodedata
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +46,7 @@ from tokenmill.encode.engines.native.pipeline import (
     STRIP_END,
     Pipeline,
     read_pipeline,
+    replaces_pair,
 )
 from tokenmill.errors import EngineError
 from tokenmill.words.byte_strings import UInt8Array
@@ -98,9 +103,7 @@ def _character_table(steps: Pipeline) -> CharacterTable:
             changed.append(image.encode())
             lengths[row] = len(changed[-1])
             kinds[row], orders[row] = _kinds_of_image(image, steps, composition)
-    for step in steps.by_character[:1]:
-        if step["type"] == "Precompiled":
-            kinds[:NUM_TABLE_CHARACTERS] |= _kinds_in_graphemes(step["precompiled_charsmap"])
+    kinds[:NUM_TABLE_CHARACTERS] |= _kinds_beside_others(steps.by_character)
     offsets = offsets_from_lengths(lengths).astype(np.int32)
     return CharacterTable(
         kinds, offsets, np.frombuffer(b"".join(changed) or b"\0", np.uint8), orders
@@ -172,13 +175,34 @@ def _composition() -> Composition:
     return Composition(kinds, orders)
 
 
-def _kinds_in_graphemes(charsmap: str) -> UInt8Array:
-    """Return which characters begin keys, and which join others; shape (NUM_TABLE_CHARACTERS,)."""
+def _kinds_beside_others(steps: list[Json]) -> UInt8Array:
+    """Return how characters depend on their neighbours; shape (NUM_TABLE_CHARACTERS,)."""
     every = [chr(c) if c not in SURROGATES else " " for c in range(NUM_TABLE_CHARACTERS)]
+    kinds = np.zeros(NUM_TABLE_CHARACTERS, np.uint8)
+    for first, second in (step["pattern"]["String"] for step in steps if replaces_pair(step)):
+        kinds[ord(first)] |= KEY
+        kinds[ord(second)] |= JOINS
+    types = [step["type"] for step in steps]
+    if types[:1] == ["Precompiled"]:
+        kinds |= _kinds_in_graphemes(steps[0]["precompiled_charsmap"], every)
+    elif not {"Precompiled", "StripAccents"}.isdisjoint(types):
+        before = takewhile(lambda step: step["type"] != "Precompiled", steps)
+        images = _asked(list(before), every)
+        joining = [any(c in "\r" + JOINING or _joins(c) for c in image) for image in images]
+        kinds |= LEFT_OUT * np.array(joining, np.uint8)
+    return kinds
+
+
+def _kinds_in_graphemes(charsmap: str, every: list[str]) -> UInt8Array:
+    """Return which characters begin keys, and which join others; shape (NUM_TABLE_CHARACTERS,)."""
     begins = read_charsmap(base64.b64decode(charsmap)).begins_key(every)
     kinds = KEY * np.array(begins, np.uint8)
-    joins = [unicodedata.category(c) in _JOINING_CATEGORIES for c in every]
-    kinds |= JOINS * np.array(joins, np.uint8)
-    kinds[list(_JOINING_OTHERS)] |= JOINS
+    kinds |= JOINS * np.array(list(map(_joins, every)), np.uint8)
     kinds[[ord(c) for c in JOINING if ord(c) < NUM_TABLE_CHARACTERS]] |= LEFT_OUT
     return kinds
+
+
+def _joins(character: str) -> bool:
+    """Whether a character may belong to the grapheme before it, in some version of Unicode."""
+    in_category = unicodedata.category(character) in _JOINING_CATEGORIES
+    return in_category or ord(character) in _JOINING_OTHERS

@@ -44,12 +44,14 @@ def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32A
     data = np.frombuffer(b"".join(keys), np.uint8)
     offsets = offsets_from_lengths([len(key) for key in keys])
     numbers = np.array([ids[key] for key in keys], np.int32)
-    nodes = np.full((max_nodes, 2), -1, np.int32)
+    nodes = np.full((max_nodes if keys else _BLOCK, 2), -1, np.int32)
     nodes[0, 0] = _FREE
     waiting = np.zeros((len(keys) + 1, 4), np.int64)
     waiting[0, 2] = len(keys)
+    if not keys:
+        return nodes
     scratch = (np.zeros(max_nodes, np.bool_), waiting, np.zeros((_BLOCK + 1, 2), np.int64))
-    size = _place(data, offsets, numbers, nodes, *scratch) if keys else _BLOCK
+    size = _place(data, offsets, numbers, nodes, *scratch)
     if size > max_nodes:
         raise EngineError("the vocabulary is too large for native")
     return nodes[:size].copy()

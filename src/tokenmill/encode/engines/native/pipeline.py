@@ -5,6 +5,7 @@ Steps that change one character at a time must come first, then rules for spaces
 
 from __future__ import annotations
 
+from itertools import dropwhile
 from typing import NamedTuple
 
 from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
@@ -15,6 +16,8 @@ JOIN_SPACES, STRIP_END, PREFIX, AT_START = (1 << bit for bit in range(4))
 does not begin with one; leave out a text whose first character is dropped, because whether it gets
 that ▁ depends on which step drops the character."""
 COMPOSING = frozenset({"NFC", "NFKC"})
+_DECOMPOSED = ("NFKD", "StripAccents", "Lowercase", "Precompiled")
+"""The steps of ALBERT and XLNet, in order; all are optional."""
 
 
 class Pipeline(NamedTuple):
@@ -42,8 +45,7 @@ def read_pipeline(tokenizer: Json) -> Pipeline | str:
     by_character = 0
     while by_character < len(steps) and _is_by_character(steps[by_character]):
         by_character += 1
-    kinds = [step["type"] for step in steps[:by_character]]
-    if "Precompiled" in kinds[1:] or COMPOSING.intersection(kinds[:-1]):
+    if _misplaced(steps[:by_character]):
         return "the order of its normalizers"
     rules = 0
     for step in steps[by_character:]:
@@ -69,8 +71,27 @@ def read_pipeline(tokenizer: Json) -> Pipeline | str:
 def _is_by_character(step: Json) -> bool:
     if step["type"] == "Replace":
         pattern = step["pattern"].get("String", "")
-        return len(pattern) == 1 and pattern != " " and pattern != "▁"
-    return step["type"] in {"Lowercase", "Nmt", "Precompiled", *COMPOSING}
+        return (len(pattern) == 1 and pattern not in " ▁") or replaces_pair(step)
+    return step["type"] in {"Nmt", *_DECOMPOSED, *COMPOSING}
+
+
+def replaces_pair(step: Json) -> bool:
+    """Whether a normalizer replaces two ASCII characters, like ALBERT's quotes."""
+    pattern = step["pattern"].get("String", "") if step["type"] == "Replace" else ""
+    return len(pattern) == 2 and pattern.isascii() and " " not in pattern
+
+
+def _misplaced(steps: list[Json]) -> bool:
+    """Whether a step may see what an earlier one makes of several characters."""
+    kinds = [step["type"] for step in dropwhile(replaces_pair, steps)]
+    if kinds == [kind for kind in _DECOMPOSED if kind in kinds]:
+        return "NFKD" in kinds and "StripAccents" not in kinds
+    return (
+        any(map(replaces_pair, steps[-len(kinds) :]))
+        or not {"NFKD", "StripAccents"}.isdisjoint(kinds)
+        or "Precompiled" in kinds[1:]
+        or not COMPOSING.isdisjoint(kinds[:-1])
+    )
 
 
 def _space_rule(step: Json) -> int:

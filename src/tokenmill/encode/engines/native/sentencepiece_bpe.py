@@ -2,27 +2,36 @@
 
 SentencePiece (`Model::SampleEncode` in bpe_model.cc) starts from characters and repeatedly joins
 two neighbours that form a piece: the piece with the highest score first, then the leftmost. This
-equals a list of merges in which all pairs that form a piece share its rank. Scores must differ, so
-that ranks are unique. Where texts can be cut then follows from `bpe_cuts.py`.
+equals a list of merges in which all pairs that form pieces of one score share a rank.
+
+User-defined symbols are matched first, and never joined with others. Inside one is no cut, so from
+every cut on, the same symbols are found as in the whole text. Where else texts can be cut follows
+from `bpe_cuts.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import Cuts
-from tokenmill.encode.engines.native.bpe import AddedContents, CharacterBpe, PrefixedTexts
+from tokenmill.encode.engines.native.bpe import CharacterBpe, PrefixedTexts
 from tokenmill.encode.engines.native.bpe_cuts import bpe_cuts
-from tokenmill.encode.engines.native.bpe_symbols import alphabet_of
+from tokenmill.encode.engines.native.bpe_symbols import alphabet_of, whole_tokens
 from tokenmill.encode.engines.native.engine import NativeEngine
-from tokenmill.encode.engines.native.sentencepiece_gate import parts_of, user_symbols
-from tokenmill.encode.engines.routing import RoutedEngine
+from tokenmill.encode.engines.native.sentencepiece_gate import parts_of
 from tokenmill.encode.subword.merges import MergeTable
-from tokenmill.encode.subword.pair_table import pair_table
-from tokenmill.words.sentencepiece_model import BYTE, NORMAL, ModelFile, read_model
+from tokenmill.encode.subword.pair_table import NOTHING, pair_table
+from tokenmill.words.sentencepiece_model import (
+    BYTE,
+    NORMAL,
+    USER_DEFINED,
+    ModelFile,
+    read_model,
+)
 
 
 def load_sentencepiece(
@@ -32,29 +41,41 @@ def load_sentencepiece(
     model = read_model(data)
     bpe, cuts = _bpe(model)
     engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
-    if model.normalizer.add_prefix:
-        engine = PrefixedTexts(engine, always=True)
-    if symbols := user_symbols(model):
-        contents = AddedContents(symbols)
-        return RoutedEngine(engine, contents, load_reference, in_ascii=True)
-    return engine
+    return PrefixedTexts(engine, always=True) if model.normalizer.add_prefix else engine
 
 
 def _bpe(model: ModelFile) -> tuple[CharacterBpe, Cuts]:
     """Return the model, and where texts can be cut."""
-    ids = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == NORMAL}
+    ids = _ids(model, NORMAL)
     symbols = {"vocab": ids, "unk_token": None, "byte_fallback": model.byte_fallback}
-    named = {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == BYTE}
-    alphabet = alphabet_of({**symbols, "vocab": {**ids, **named}}, marks_spaces=True)
+    alphabet = alphabet_of({**symbols, "vocab": ids | _ids(model, BYTE)}, marks_spaces=True)
+    whole = _ids(model, USER_DEFINED)
+    alphabet = alphabet._replace(whole=whole_tokens(whole))
     if not model.byte_fallback:
         alphabet = alphabet._replace(unknown=model.unk_id, fuses=True)
     known = {*ids}
-    made = {text: parts for text in ids if (parts := parts_of(text, known))}
-    order = sorted(made, key=lambda text: -model.pieces[ids[text]].score)
-    merges = [pair for text in order for pair in made[text]]
-    ranks = np.repeat(np.arange(len(order), dtype=np.int32), [len(made[text]) for text in order])
+    merges = [pair for text in ids for pair in parts_of(text, known)]
+    inside = [pair for text in whole if " " not in text for pair in pairwise(text)]
+    cuts = bpe_cuts(merges + inside, alphabet, marks_spaces=True, splits=False)
+    return CharacterBpe(alphabet, _merge_table(model, ids, merges), splits=False), cuts
+
+
+def _ids(model: ModelFile, kind: int) -> dict[str, int]:
+    return {piece.text: i for i, piece in enumerate(model.pieces) if piece.type == kind}
+
+
+def _merge_table(
+    model: ModelFile, ids: dict[str, int], merges: list[tuple[str, str]]
+) -> MergeTable:
+    """Return the table of merges; those that form pieces of one score share a rank."""
     lefts, rights = (np.array([ids[pair[side]] for pair in merges], np.int32) for side in (0, 1))
-    results = np.array([ids[text] for text in order], np.int32)
-    table = MergeTable(pair_table(lefts, rights, ranks), results)
-    cuts = bpe_cuts(merges, alphabet, marks_spaces=True, splits=False)
-    return CharacterBpe(alphabet, table, splits=False), cuts
+    made = np.array([ids[left + right] for left, right in merges], np.int32)
+    scores = np.array([piece.score for piece in model.pieces])
+    levels, ranks = np.unique(-scores[made], return_inverse=True)
+    results = np.full(len(levels), NOTHING, np.int32)
+    results[ranks] = made
+    shared = np.zeros(len(levels), np.bool_)
+    shared[ranks[results[ranks] != made]] = True
+    results[shared] = NOTHING
+    tied = pair_table(np.where(shared[ranks], lefts, NOTHING).astype(np.int32), rights, made)
+    return MergeTable(pair_table(lefts, rights, ranks.astype(np.int32)), results, tied)
