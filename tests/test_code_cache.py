@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import logging
 import os
 import subprocess
 import sys
@@ -10,9 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.code_cache import _digest
-from tokenmill.compiled import byte_at, eight_bytes_at, int32_at
+from tokenmill import code_cache
 
+PAIR = """
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    {fields[0]}: int
+    {fields[1]}: int
+
+PAIR = Pair({fields[0]}={values[0]}, {fields[1]}={values[1]})
+"""
 CALLED = """
 from tokenmill.compiled import inner
 
@@ -21,44 +31,58 @@ def called(x):
     return x + {added}
 """
 CALLER = """
-from called import LIMIT, called
+from tokenmill.called import LIMIT, called
 from tokenmill.compiled import compiled
 
 @compiled
 def caller(x):
     return called(x) * LIMIT
+
+@compiled
+def first(pair):
+    return pair.x
 """
 CALLER_BY_MODULE = """
-import called as c
+import tokenmill.called as c
 from tokenmill.compiled import compiled
 
 @compiled
 def caller(x):
     return c.called(x) * c.LIMIT
 """
-SHOWN = "from caller import caller; print(caller(1), sum(caller.stats.cache_hits.values()))"
+START = """
+import os, sys, tokenmill
+from pathlib import Path
+from tokenmill import code_cache
+tokenmill.__path__.append(sys.argv[1])
+code_cache.PACKAGE = Path(sys.argv[1])
+"""
+SHOWN = (
+    "from tokenmill.caller import caller; print(caller(1), sum(caller.stats.cache_hits.values()))"
+)
+FIRST = "from tokenmill.caller import first; from tokenmill.pair import PAIR; print(first(PAIR))"
 KILLED = """
-import os, caller
-from numba.core.caching import IndexDataCacheFile
-kept = IndexDataCacheFile._save_data
-def keep_and_die(*arguments):
-    kept(*arguments)
-    os._exit(9)
-IndexDataCacheFile._save_data = keep_and_die
-caller.caller(1)
+from tokenmill.caller import caller
+Path.replace = lambda *_: os._exit(9)
+caller(1)
 """
 NO_SPACE = """
-import caller
-from numba.core.caching import IndexDataCacheFile
+from tokenmill.caller import caller
 def fail(*_):
     raise OSError(28, "No space left on device")
-IndexDataCacheFile._save_data = fail
-print(caller.caller(1))
+Path.write_bytes = fail
+print(caller(1))
+"""
+CHANGED_MEANWHILE = """
+from tokenmill.caller import caller
+called = Path(sys.argv[1], "called.py")
+called.write_text(called.read_text().replace("x + 1", "x + 2"))
+print(caller(1))
 """
 
 
 class Package:
-    """Two modules in a folder, of which one calls a compiled function of the other."""
+    """Modules in a folder, of which one calls a compiled function of another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -69,18 +93,17 @@ class Package:
         (self.folder / "called.py").write_text(CALLED.format(added=added) + f"\nLIMIT = {limit}\n")
 
     def run(self, code: str) -> subprocess.CompletedProcess[str]:
-        paths = os.pathsep.join([str(self.folder), *sys.path])
-        environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder)}
-        command = [sys.executable, "-B", "-c", code]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(self.folder)}
+        command = [sys.executable, "-B", "-c", START + code, str(self.folder)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     def kept(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*.nb?") if path.is_file()]
+        return list((self.folder / "tokenmill").iterdir())
 
     def shown(self) -> tuple[int, bool]:
         """Return what the function returns, and whether its code was read from disk."""
         finished = self.run(SHOWN)
-        assert finished.returncode == 0, finished.stderr
+        assert (finished.returncode, finished.stderr) == (0, "")
         result, hits = finished.stdout.split()
         return int(result), hits == "1"
 
@@ -104,16 +127,39 @@ def test_code_is_kept_until_a_function_or_constant_of_another_file_changes(
     assert package.shown() == (300, True)
 
 
-def test_a_kill_while_code_is_kept_leaves_no_code_of_an_older_version(package: Package) -> None:
-    assert package.shown() == (20, False)
-    (package.folder / "caller.py").write_text(CALLER.replace("* LIMIT", "* -LIMIT"))
+@pytest.mark.parametrize("imported", ["", "from tokenmill.pair import Pair\n"])
+def test_code_follows_the_fields_of_a_tuple_of_another_file(
+    package: Package, imported: str
+) -> None:
+    (package.folder / "caller.py").write_text(imported + CALLER)
+    pair = package.folder / "pair.py"
+    pair.write_text(PAIR.format(fields="xy", values=(3, 300)))
+    assert package.run(FIRST).stdout == "3\n"
+    pair.write_text(PAIR.format(fields="yx", values=(300, 3)))
+    assert package.run(FIRST).stdout == "3\n"
+
+
+def test_code_of_a_source_that_changed_after_its_import_is_not_kept(package: Package) -> None:
+    assert package.run(CHANGED_MEANWHILE).stdout == "20\n"
+    assert package.shown() == (30, False)
+
+
+def test_code_of_other_packages_is_not_kept(package: Package) -> None:
+    finished = package.run(
+        "from tokenmill.compiled import compiled; print(compiled(lambda x: x + 1)(1))"
+    )
+    assert (finished.stdout, finished.stderr) == ("2\n", "")
+    assert not (package.folder / "tokenmill").exists()
+
+
+def test_a_kill_while_code_is_kept_leaves_nothing_to_read(package: Package) -> None:
     killed = package.run(KILLED)
-    assert killed.returncode == 9, killed.stderr
-    assert package.shown()[0] == -20
+    assert (killed.returncode, killed.stderr) == (9, "")
+    assert package.shown() == (20, False)
 
 
 def test_code_of_two_signatures_is_not_swapped(package: Package) -> None:
-    shown = "from caller import caller; print(caller({}))"
+    shown = "from tokenmill.caller import caller; print(caller({}))"
     for _ in range(2):
         assert package.run(shown.format(1.5)).stdout == "25.0\n"
         assert package.run(shown.format(1)).stdout == "20\n"
@@ -124,16 +170,15 @@ def test_code_of_two_signatures_is_not_swapped(package: Package) -> None:
     [
         lambda _: b"",
         lambda code: code[: len(code) // 2],
-        lambda code: code[:-1],
         lambda code: code[:-5000] + bytes([code[-5000] ^ 1]) + code[-4999:],
         lambda _: b"\x80 no pickle",
     ],
-    ids=["empty", "half", "one byte short", "one bit", "other bytes"],
+    ids=["empty", "half", "one bit", "other bytes"],
 )
 def test_damaged_code_is_compiled_again(package: Package, damage: Callable[[bytes], bytes]) -> None:
     assert package.shown() == (20, False)
-    for path in package.kept():
-        path.write_bytes(damage(path.read_bytes()))
+    (path,) = package.kept()
+    path.write_bytes(damage(path.read_bytes()))
     assert package.shown() == (20, False)
     assert package.shown() == (20, True)
 
@@ -143,37 +188,122 @@ def test_code_that_cannot_be_kept_is_used(package: Package) -> None:
     assert (finished.returncode, finished.stdout) == (0, "20\n"), finished.stderr
 
 
-def test_code_of_older_versions_is_deleted_after_a_while(package: Package) -> None:
+def test_code_that_was_not_used_for_long_is_deleted(package: Package) -> None:
     package.shown()
     (old,) = package.kept()
-    (package.folder / "caller.py").write_text("# a line more" + CALLER)
+    os.utime(old, (0, 0))
+    assert package.shown() == (20, True)
+    package.edit(added=2)
     package.shown()
     assert old in package.kept()
     os.utime(old, (0, 0))
-    (package.folder / "caller.py").write_text("# a line more\n\n" + CALLER)
+    package.edit(added=3)
     package.shown()
     assert old not in package.kept()
     assert len(package.kept()) == 2
-    assert package.run(SHOWN.replace("(1)", "(1.5)")).returncode == 0
-    assert len(package.kept()) == 3
 
 
-def test_code_of_intrinsics_made_by_one_function_differs() -> None:
-    digests = {_digest(each._defn) for each in (byte_at, int32_at, eight_bytes_at)}
-    assert len(digests) == 3
+def test_code_of_others_is_compiled_again(package: Package) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files to others")
+    package.shown()
+    (path,) = package.kept()
+    os.chown(path, 12345, 12345)
+    assert package.shown() == (20, False)
+    assert package.shown() == (20, True)
 
 
-def test_code_that_names_a_removed_type_is_ignored(package: Package) -> None:
-    (package.folder / "removed.py").write_text(
-        "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
+def closed(folder: Path) -> None:
+    """Leave a folder as it is."""
+
+
+def open_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def open_to_a_group(folder: Path) -> None:
+    os.chown(folder, -1, 12345)
+    folder.chmod(0o770)
+
+
+def of_others(folder: Path) -> None:
+    os.chown(folder, 12345, -1)
+
+
+def sticky(folder: Path) -> None:
+    folder.chmod(0o1777)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_safe"),
+    [
+        (closed, True),
+        (sticky, True),
+        (open_to_all, False),
+        (open_to_a_group, False),
+        (of_others, False),
+    ],
+)
+def test_a_folder_that_others_can_change_is_not_used(
+    change: Callable[[Path], None],
+    is_safe: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if os.geteuid() and change in (open_to_a_group, of_others):
+        pytest.skip("only root can give folders to others")
+    parent = tmp_path / "parent"
+    parent.mkdir(0o700)
+    change(parent)
+    with caplog.at_level(logging.WARNING):
+        folder = code_cache._private_folder(str(parent / "user"))
+    expected = parent / "user" / "tokenmill" if is_safe else None
+    assert folder == expected
+    assert [f"other users can change {parent}." in each for each in caplog.messages] == (
+        [] if is_safe else [True]
     )
-    (package.folder / "caller.py").write_text(CALLER.replace("called(x)", "called(x[0])"))
-    assert (
-        package.run(
-            "from caller import caller; from removed import Pair; caller(Pair(1))"
-        ).returncode
-        == 0
-    )
-    (package.folder / "removed.py").unlink()
-    finished = package.run("from caller import caller; print(caller((1,)))")
-    assert finished.stdout == "20\n", finished.stderr
+
+
+def test_a_folder_of_code_is_private(tmp_path: Path) -> None:
+    folder = code_cache._private_folder(str(tmp_path / "private"))
+    assert folder == tmp_path / "private" / "tokenmill"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    for _ in range(2):
+        assert code_cache._private_folder(str(tmp_path / "file")) is None
+    (message,) = caplog.messages
+    assert "Not a directory" in message
+    assert "Set NUMBA_CACHE_DIR" in message
+
+
+def imported_files(path: Path) -> set[Path]:
+    """The files of the package that a file imports, as Python reads it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    inside = {name.removeprefix("tokenmill.") for name in names if name.startswith("tokenmill.")}
+    files = {code_cache.PACKAGE / f"{name.replace('.', '/')}.py" for name in inside}
+    return {file for file in files if file.exists()}
+
+
+def test_all_imports_of_files_with_compiled_functions_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(code_cache, "_IMPORTED", float("inf"))
+    code_cache._source.cache_clear()
+    missed = {}
+    for path in code_cache.PACKAGE.rglob("*.py"):
+        if "tokenmill.compiled import" in path.read_text():
+            left_out = imported_files(path) - code_cache._source(path)[1]
+            missed |= {path: left_out} if left_out else {}
+    code_cache._source.cache_clear()
+    assert missed == {}

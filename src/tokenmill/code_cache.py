@@ -1,143 +1,211 @@
-"""Where numba keeps compiled functions, made safe against kills, races and upgrades."""
+"""Keeps the machine code of this package's compiled functions for the next process.
+
+A file of code is named after everything that it was compiled from. The file of a function and all
+files of the package that it imports, directly or not, count as a whole: they have the constants,
+the fields of tuples and the functions that numba compiles into it.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import grp
+import logging
+import os
 import pickle
+import pwd
 import re
+import stat
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
+from uuid import uuid4
 
+import llvmlite
+import numba
 import numpy as np
-from numba.core import caching, extending, types
-from numba.core.dispatcher import Dispatcher
+import xxhash
+from numba.core import config, serialize
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 
-_FunctionCache: Any = caching.FunctionCache
-_IndexDataCacheFile: Any = caching.IndexDataCacheFile
-_Intrinsic: Any = extending._Intrinsic
+LOGGER = logging.getLogger(__name__)
+PACKAGE = Path(__file__).parent
+VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
+MODULE = re.compile(rb"\btokenmill((?:\.\w+)+)")
+DIGEST_BYTES = 16
+SECONDS_KEPT = 30 * 24 * 3600
+"""Code that was not used for this long is deleted. It is usually that of an older version."""
+
+_IMPORTED = time.time()
+_NullCache: Any = NullCache
+_CompileResult: Any = CompileResult
+_dumps: Any = serialize.dumps
 """Without numba's type stubs, which leave their functions untyped."""
 
-CONSTANTS = (bool, int, float, str, bytes, tuple, np.generic, types.Type)
-"""Types of values that numba compiles into a function."""
 
-DIGEST_BYTES = hashlib.sha256().digest_size
-SECONDS_KEPT = 3600
-"""Age at which code of an older version is deleted: by then, no process is about to read it."""
+class CodeCache(_NullCache):  # type: ignore[misc]
+    """The cache of one function, as numba's dispatchers use it.
 
-
-class SafeCache(_FunctionCache):  # type: ignore[misc]
-    """Finds code by everything that it was compiled from.
-
-    numba compares the file that defines a function, but not the functions and constants of other
-    files that are compiled into it.
+    numba's own cache compares only the file that defines a function, keeps code in folders that
+    others may write to, and can mix up signatures if two processes compile at once.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)
+        self._function = function
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep code. If there is no space, or no permission any more, it is compiled next time."""
-        with suppress(OSError):
-            super().save_overload(sig, data)
-
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (*super()._index_key(sig, codegen), _digest(self._py_func))
-
-
-class _CacheFile(_IndexDataCacheFile):  # type: ignore[misc]
-    """Names a file of code after its key, and begins it with a digest. What differs is not used.
-
-    numba numbers the files and lists them in an index. If a process is killed between the two, or
-    if two processes compile at once, the index can refer to code of an older version, of another
-    signature, or for another processor. If the machine stops, either can be empty.
-    """
-
-    def load(self, key: Any) -> Any:
-        # What is read may also name a class that this version does not have.
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for a signature, or None if it has to be compiled."""
+        target_context.refresh()
+        # Code that is missing, damaged, or names what this version does not have.
         with suppress(Exception):
-            return self._load_data(self._name(key))
+            path = self._path(sig, target_context.codegen())
+            result = _CompileResult._rebuild(target_context, *_read(path))
+            with suppress(OSError):
+                os.utime(path)
+            return result
         return None
 
-    def save(self, key: Any, data: Any) -> None:
-        self._save_data(self._name(key), data)
-        self._delete_older_versions()
+    def save_overload(self, sig: Any, result: Any) -> None:
+        """Keep code. If there is no space, or no permission, it is compiled next time."""
+        if result.library.has_dynamic_globals:  # addresses of this process
+            return
+        with suppress(OSError):
+            path = self._path(sig, result.codegen)
+            code = _dumps(result._reduce())
+            temporary = path.with_name(f"{uuid4().hex}.tmp")
+            try:
+                temporary.write_bytes(xxhash.xxh3_128_digest(code) + code)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _delete_unused(path.parent)
 
-    def flush(self) -> None:
-        """Keep everything: saving a file replaces it."""
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        """Return where the code for a signature and this processor is kept.
 
-    def _name(self, key: Any) -> str:
-        return f"{self._stem}.{self._version_of_file}.{_short_digest(key, 32)}.nbc"
-
-    @property
-    def _stem(self) -> str:
-        return str(self._index_name.removesuffix(".nbi"))
-
-    @property
-    def _version_of_file(self) -> str:
-        return _short_digest((self._source_stamp, self._version), 8)
-
-    def _delete_older_versions(self) -> None:
-        """Delete code of this function, at any line, that other versions of its file left."""
-        function, _, line_and_python = self._stem.rpartition("-")
-        python = line_and_python.partition(".")[2]
-        kept = re.compile(rf"{re.escape(function)}-\w+\.{re.escape(python)}\.(\w+)\..*")
-        for path in Path(self._cache_path).iterdir():
-            found = kept.fullmatch(path.name)
-            if found and (found[1] != self._version_of_file or ".tmp." in path.name):
-                with suppress(OSError):
-                    if time.time() - path.stat().st_mtime > SECONDS_KEPT:
-                        path.unlink()
-
-    def _dump(self, obj: Any) -> bytes:
-        code = super()._dump(obj)
-        return hashlib.sha256(code).digest() + bytes(code)
-
-    def _load_data(self, name: str) -> Any:
-        data = Path(self._data_path(name)).read_bytes()
-        digest, code = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
-        if hashlib.sha256(code).digest() != digest:
-            raise ValueError(f"{name} is damaged")
-        return pickle.loads(code)  # noqa: S301 - ours
+        Raises:
+            OSError: it cannot be kept.
+        """
+        function = self._function
+        code = function.__code__
+        place = function.__module__, function.__qualname__, code.co_firstlineno, code.co_code
+        key = place, _sources(code.co_filename), _layout(sig), VERSIONS, codegen.magic_tuple()
+        return (
+            _folder() / f"{function.__name__}-{xxhash.xxh3_128_hexdigest(repr(key).encode())}.nbc"
+        )
 
 
-def _short_digest(value: Any, digits: int) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:digits]
+def _read(path: Path) -> Any:
+    """Return what was kept in a file.
+
+    Raises:
+        ValueError: the file is damaged, or someone else may have written it.
+    """
+    with path.open("rb") as file:
+        data = file.read()
+        owner = os.fstat(file.fileno()).st_uid
+    if (
+        owner not in _trusted()
+        or xxhash.xxh3_128_digest(data[DIGEST_BYTES:]) != data[:DIGEST_BYTES]
+    ):
+        raise ValueError(f"{path} is damaged")
+    return pickle.loads(data[DIGEST_BYTES:])  # noqa: S301 - ours
+
+
+def _layout(kind: Any) -> tuple[Any, ...]:
+    """Return a type or signature with the fields of its tuples, which numba does not show."""
+    parts = kind if isinstance(kind, tuple | numba.types.BaseTuple) else ()
+    return repr(kind), getattr(kind, "fields", ()), [_layout(part) for part in parts]
 
 
 @cache
-def _digest(function: Any) -> str:
-    """Return a digest of a function, and of what it names or closes over."""
-    digest = hashlib.sha256()
-    codes = list(_codes(function.__code__))
-    for code in codes:
-        constants = [each for each in code.co_consts if not isinstance(each, CodeType)]
-        digest.update(repr((code.co_code, constants, code.co_names)).encode())
-    names = sorted({name for code in codes for name in code.co_names})
-    found = [function.__globals__.get(name) for name in names]
-    modules = [each for each in found if isinstance(each, ModuleType)]
-    found += [vars(module).get(name) for module in modules for name in names]
-    found += [cell.cell_contents for cell in function.__closure__ or ()]
-    for value in found:
-        if isinstance(value, Dispatcher) and value.py_func is not function:
-            digest.update(_digest(value.py_func).encode())
-        elif isinstance(value, _Intrinsic):
-            digest.update(_digest(value._defn).encode())
-        elif isinstance(value, np.ndarray):
-            digest.update(value.tobytes())
-        elif isinstance(value, CONSTANTS):
-            digest.update(repr(value).encode())
-    return digest.hexdigest()
+def _sources(file: str) -> list[str]:
+    """Return digests of a file of the package and of all files of it that it imports.
+
+    Raises:
+        FileNotFoundError: the file does not belong to the package, or the sources have changed
+            since they were imported.
+    """
+    found, waiting = set(), {Path(file)}
+    while waiting:
+        found |= waiting
+        waiting = set().union(*(_source(path)[1] for path in waiting)) - found
+    return [_source(path)[0] for path in sorted(found)]
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+@cache
+def _source(path: Path) -> tuple[str, set[Path]]:
+    """Return the digest of a file, and the files of the modules that it names."""
+    source = path.read_bytes()
+    if not path.is_relative_to(PACKAGE) or path.stat().st_ctime > _IMPORTED:
+        raise FileNotFoundError(f"{path} is not the source of a module that was imported")
+    files: set[Path] = set()
+    for name in set(MODULE.findall(source)):
+        module = PACKAGE / name.decode()[1:].replace(".", "/")
+        files.update(module.glob("*.py"))  # if it is a package
+        files.add(module.with_suffix(".py"))
+    return xxhash.xxh3_128_hexdigest(source), set(filter(Path.is_file, files))
+
+
+def _folder() -> Path:
+    """Return the folder of the code.
+
+    Raises:
+        PermissionError: there is none, which was logged.
+    """
+    folder = _private_folder(config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if folder is None:
+        raise PermissionError("no folder is private")
+    return folder
+
+
+@cache
+def _private_folder(parent: str) -> Path | None:
+    """Make a folder that only this user can write to; if there is none, log why."""
+    try:
+        folder = Path(os.path.realpath(Path(parent).expanduser() / "tokenmill"))
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        unsafe = next((each for each in (folder, *folder.parents) if not _is_safe(each)), None)
+        problem = unsafe and f"other users can change {unsafe}"
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        problem = str(error)
+    if problem is None:
+        return folder
+    LOGGER.warning(
+        "Compiled code is not kept, so that every process compiles again for some seconds: %s. "
+        "Set NUMBA_CACHE_DIR to a folder that only you can write to.",
+        problem,
+    )
+    return None
+
+
+def _is_safe(folder: Path) -> bool:
+    """Return whether other users can neither write to a folder nor replace what is in it."""
+    found = folder.stat()
+    others = stat.S_IWOTH if _is_own_group(found.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+    is_closed = not found.st_mode & others or bool(found.st_mode & stat.S_ISVTX)
+    return is_closed and found.st_uid in _trusted()
+
+
+def _trusted() -> set[int]:
+    """Return this user and the administrators; in a container, `/` may not be owned by root."""
+    return {0, os.geteuid(), Path("/").stat().st_uid}
+
+
+def _is_own_group(number: int) -> bool:
+    """Return whether a group is the one that many systems create for each user alone."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(number)
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def _delete_unused(folder: Path) -> None:
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process deletes it
+            if time.time() - path.stat().st_mtime > SECONDS_KEPT:
+                path.unlink()

@@ -7,7 +7,7 @@ decides what is written, it computes in integers: equal input gives equal output
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
 
 import numba
@@ -19,7 +19,7 @@ from numba.core import cgutils, event
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
-from tokenmill.code_cache import SafeCache
+from tokenmill.code_cache import CodeCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,8 +63,7 @@ class _Inner(CPUDispatcher):
 def _compiled(function: Callable[P, R], inline: Literal["never", "always"]) -> Callable[P, R]:
     # These functions are never called from C, so no C wrapper is compiled.
     made = _njit(nogil=True, inline=inline, no_cfunc_wrapper=True)(function)
-    with suppress(RuntimeError):  # neither the package folder nor the user's cache is writable
-        made._cache = SafeCache(function)
+    made._cache = CodeCache(function)
     return cast("Callable[P, R]", made)
 
 
