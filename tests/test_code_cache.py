@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -234,51 +233,58 @@ def sticky(folder: Path) -> None:
     folder.chmod(0o1777)
 
 
-@pytest.mark.parametrize(
-    ("change", "is_safe"),
-    [
-        (closed, True),
-        (sticky, True),
-        (open_to_all, False),
-        (open_to_a_group, False),
-        (of_others, False),
-    ],
-)
-def test_a_folder_that_others_can_change_is_not_used(
-    change: Callable[[Path], None],
-    is_safe: bool,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+@pytest.fixture
+def folder_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Path | None]]:
+    """Return the folder of code inside another folder, as a new process would."""
+
+    def folder(parent: Path) -> Path | None:
+        monkeypatch.setattr(code_cache._config, "CACHE_DIR", str(parent))
+        code_cache._folder.cache_clear()
+        return code_cache._folder()
+
+    yield folder
+    code_cache._folder.cache_clear()
+
+
+FolderIn = Callable[[Path], Path | None]
+
+
+@pytest.mark.parametrize("change", [closed, sticky])
+def test_a_folder_of_code_is_private(
+    change: Callable[[Path], None], folder_in: FolderIn, tmp_path: Path
 ) -> None:
-    if os.geteuid() and change in (open_to_a_group, of_others):
-        pytest.skip("only root can give folders to others")
-    parent = tmp_path / "parent"
-    parent.mkdir(0o700)
-    change(parent)
-    with caplog.at_level(logging.WARNING):
-        folder = code_cache._private_folder(str(parent / "user"))
-    expected = parent / "user" / "tokenmill" if is_safe else None
-    assert folder == expected
-    assert [f"other users can change {parent}." in each for each in caplog.messages] == (
-        [] if is_safe else [True]
-    )
-
-
-def test_a_folder_of_code_is_private(tmp_path: Path) -> None:
-    folder = code_cache._private_folder(str(tmp_path / "private"))
-    assert folder == tmp_path / "private" / "tokenmill"
+    change(tmp_path)
+    folder = folder_in(tmp_path / "cache")
+    assert folder == tmp_path / "cache" / "tokenmill"
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("change", [open_to_all, open_to_a_group, of_others])
+@pytest.mark.parametrize("place", ["", "cache", "cache/tokenmill"])
+def test_a_folder_that_others_can_change_is_not_used(
+    place: str,
+    change: Callable[[Path], None],
+    folder_in: FolderIn,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if os.geteuid() and change is not open_to_all:
+        pytest.skip("only root can give folders to others")
+    (tmp_path / "cache" / "tokenmill").mkdir(parents=True)
+    change(tmp_path / place)
+    assert folder_in(tmp_path / "cache") is None
+    (message,) = caplog.messages
+    assert f"other users can change {tmp_path / place}. Set NUMBA_CACHE_DIR" in message
+
+
 def test_a_folder_that_cannot_be_made_is_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder_in: FolderIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    for _ in range(2):
-        assert code_cache._private_folder(str(tmp_path / "file")) is None
+    assert folder_in(tmp_path / "file") is None
+    assert code_cache._folder() is None
     (message,) = caplog.messages
     assert "Not a directory" in message
-    assert "Set NUMBA_CACHE_DIR" in message
 
 
 def imported_files(path: Path) -> set[Path]:
