@@ -54,6 +54,19 @@ def test_a_number_that_python_would_refuse_is_converted_by_compiled_code() -> No
     assert values.tolist() == [-1]
 
 
+def counted(pairs: tuple[np.ndarray, np.ndarray], most: np.ndarray) -> None:
+    counts, sums = pairs
+    for i in range(len(most)):
+        counts[0] += 1
+        sums[0] += most[i] + most[i]
+
+
+def test_compiled_code_begins_anew_with_the_arguments_as_they_were() -> None:
+    counts, sums = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for_steps(compiled(counted), 1)((counts, sums), np.array([1, 2**31 - 1], np.int32))
+    assert (counts.tolist(), sums.tolist()) == ([2], [2**32])
+
+
 def test_python_runs_the_lines_until_a_thread_has_compiled_them() -> None:
     function = compiled(total)
     values = np.array([1, 2], np.int32)

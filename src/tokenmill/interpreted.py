@@ -7,7 +7,7 @@ import ctypes
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from types import FunctionType
@@ -34,8 +34,8 @@ def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
 
     `steps` is about how often its inner loop will run; all calls of a process count together, so
     that many small ones are compiled, too. Both ways compute the same numbers. A sum that is too
-    large for an array's dtype is 64 bits wide in compiled code, which computes it in that case:
-    hence a function that changes its arguments must not exceed their dtypes.
+    large for an array's dtype is 64 bits wide in compiled code, which computes it in that case,
+    from the arguments as they were before.
     """
     _steps_taken[function] = _steps_taken.get(function, 0) + steps
     return function if _steps_taken[function] > MOST_STEPS else _python_lines(function)
@@ -109,13 +109,24 @@ def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that runs the lines in Python, or compiled if a number is too large."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = [(array, array.copy()) for array in _writable_arrays([*args, *kwargs.values()])]
         try:
             with np.errstate(over="raise"):
                 return cast("R", _in_python(function)(*args, **kwargs))
         except (FloatingPointError, OverflowError):
+            for array, values in before:
+                array[...] = values
             return function(*args, **kwargs)
 
     return run
+
+
+def _writable_arrays(values: Iterable[Any]) -> Iterator[npt.NDArray[Any]]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _writable_arrays(value)
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
+            yield value
 
 
 @cache
