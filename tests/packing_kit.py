@@ -1,9 +1,11 @@
-"""Pieces and windows in a line, sequences as lists, and the token counts of published tables."""
+"""Changed plans, pieces and windows in a line, sequences as lists, counts of published tables."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 
 from tokenmill.pack.figures import Figures, Ledger
@@ -11,6 +13,10 @@ from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.strategy import Pieces, load_strategy
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.records import Int32Array, Segments, Sequences
+from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.digests import file_digest
+from tokenmill.store.manifest import FileEntry
+from tokenmill.store.plan import PLAN_NAME, PlanManifest
 
 STRATEGIES = tuple(name for name in get_args(Packing) if name != "optimal")
 """All but `optimal`, which searches for long and has tests of its own."""
@@ -115,3 +121,13 @@ def seqpacker_lengths(distribution: str) -> Int32Array:
         lengths = np.concatenate([draw.normal(64, 12.8, 7_000), draw.normal(512, 102.4, 3_000)])
         draw.shuffle(lengths)
     return lengths.clip(1, None).astype(np.int32)
+
+
+def reseal_plan(folder: Path, **changes: Any) -> None:
+    """Write plan.json anew, with sizes and digests of the arrays as they are now."""
+    manifest = read_sealed(folder / PLAN_NAME, PlanManifest)
+    files = [
+        FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
+        for path in (folder / file.name for file in manifest.files)
+    ]
+    write_sealed(folder / PLAN_NAME, msgspec.structs.replace(manifest, files=files, **changes))

@@ -254,6 +254,6 @@ def test_a_damaged_plan_is_damage(tmp_path: Path, tokenizer_path: Path, capsys: 
     command = ["export", str(tmp_path / "corpus"), "--plan", "best-fit-4", "--out", str(out)]
     assert main(command) == 5
     printed = capsys.readouterr().err
-    assert printed.startswith("tokenmill: a plan does not match its dataset\n")
-    assert "why: it names documents that do not exist\n" in printed
+    assert printed.startswith("tokenmill: a plan is damaged\n")
+    assert "why: the digest of documents.npy differs\n" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "corpus"]

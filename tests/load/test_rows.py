@@ -24,6 +24,7 @@ from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from conftest import write_jsonl
+from packing_kit import reseal_plan
 from tokenmill import interpreted
 from tokenmill.errors import UserError, VerificationError
 from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
@@ -752,6 +753,7 @@ def test_offsets_that_lead_out_of_the_plan_are_named_as_damage(
     path = tmp_path / "plan" / "offsets.npy"
     data = path.read_bytes()
     path.write_bytes(data[:-16] + np.array(offsets, "<i8").tobytes())
+    reseal_plan(tmp_path / "plan")
     with pytest.raises(VerificationError):
         rows_of(dataset, Plan(plan.folder), "aligned")
 

@@ -6,18 +6,15 @@ import json
 import shutil
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 import tokenmill
 from conftest import write_jsonl
+from packing_kit import reseal_plan
 from tokenmill.cli import main
 from tokenmill.errors import VerificationError
 from tokenmill.store.arrays import ArrayFile
-from tokenmill.store.canonical import write_sealed
-from tokenmill.store.digests import file_digest
-from tokenmill.store.plan import PLAN_NAME, PlanManifest
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +39,7 @@ def rewrite(dataset: Path, name: str, values: list[int]) -> None:
     file = ArrayFile(plan / f"{name}.npy", "<i8" if name == "offsets" else "<u4")
     file.append(np.array(values))
     file.finish()
-    manifest = msgspec.json.decode((plan / PLAN_NAME).read_bytes(), type=PlanManifest)
-    files = [
-        msgspec.structs.replace(
-            entry,
-            bytes=(plan / entry.name).stat().st_size,
-            xxh3_128=file_digest(plan / entry.name),
-        )
-        for entry in manifest.files
-    ]
-    write_sealed(plan / PLAN_NAME, msgspec.structs.replace(manifest, files=files))
+    reseal_plan(plan)
 
 
 def test_verify_counts_the_plans(dataset: Path) -> None:

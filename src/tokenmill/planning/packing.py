@@ -216,8 +216,7 @@ def packed_windows(
 
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
     plan = Plan(folder)
-    for name in plan.iter_damage():
-        raise plan.damaged(f"the digest of {name} differs")
+    plan.check_arrays()
     same = plan.manifest.options == stored_options(options)
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -178,11 +177,13 @@ class PlanWriter:
 class Plan:
     """An opened plan, with memory-mapped arrays. Opening checks names, sizes, dtypes and shapes.
 
-    `rows` is how its sequences become rows; for plans of version 1, it is derived from the options.
+    `check_arrays` checks digests. `rows` is how its sequences become rows; for plans of version 1,
+    it is derived from the options.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = local_path(folder, "a plan")
+        self._is_checked = False
         path = self.folder / PLAN_NAME
         if not path.is_file():
             hint = "plans are in the folder plans/ of the dataset; create one with tokenmill pack"
@@ -253,12 +254,15 @@ class Plan:
         where = str(path or self.folder)
         return VerificationError("a plan is damaged", where=where, why=why, hint=hint)
 
-    def iter_damage(self) -> Iterator[str]:
-        """Yield the names of damaged arrays."""
-        digests = {entry.name: entry.xxh3_128 for entry in self.manifest.files}
+    def check_arrays(self) -> None:
+        """Compare the digests of all arrays, once; a VerificationError names what is damaged."""
+        if self._is_checked:
+            return
+        digests = {file.name: file.xxh3_128 for file in self.manifest.files}
         for name in (f"{array}.npy" for array in ARRAYS):
             if file_digest(self.folder / name) != digests[name]:
-                yield name
+                raise self.damaged(f"the digest of {name} differs")
+        self._is_checked = True
 
     def _row_format(self, path: Path) -> RowFormat:
         manifest = self.manifest

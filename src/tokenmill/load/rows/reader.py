@@ -136,6 +136,7 @@ class RowReader:
 
     Raises:
         UserError: the plan belongs to another dataset.
+        VerificationError: an array of the plan is damaged.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class RowReader:
         dtype: np.dtype[np.integer] | None = None,
     ) -> None:
         plan.check_dataset(dataset)
+        plan.check_arrays()
         self.dataset, self.plan = dataset, plan
         self.targets = labels if isinstance(labels, Targets) else Targets(labels=labels)
         tokenizer = dataset.manifest.tokenizer
