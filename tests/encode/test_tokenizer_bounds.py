@@ -87,6 +87,12 @@ def test_an_id_that_is_no_id_is_refused(tmp_path: Path, kind: str, token_id: obj
     assert refusal(tmp_path, with_id(kind, token_id))
 
 
+@pytest.mark.parametrize("kind", ["BPE", "WordPiece", "WordLevel", "Unigram"])
+def test_two_tokens_with_one_id_are_refused_and_named(tmp_path: Path, kind: str) -> None:
+    first = "<unk>" if kind == "Unigram" else "a"
+    assert refusal(tmp_path, with_id(kind, 0)) == f"{first!r} and 'b' have the same id, 0"
+
+
 def test_a_large_file_has_as_many_ids_as_bytes_but_fewer_than_two_to_the_31() -> None:
     check_ids([("a", 5_000_000)], num_bytes=5_000_000, origin="")
     check_ids([("a", LARGEST_ID)], num_bytes=1 << 40, origin="")

@@ -64,16 +64,22 @@ def check_tokenizer_json(data: bytes, origin: str) -> None:
     """Check the ids, patterns and nesting of a tokenizer.json.
 
     Raises:
-        UserError: one of them exceeds a limit or has the wrong type.
+        UserError: one of them exceeds a limit or has the wrong type, or two tokens have one id.
     """
     try:
         found = msgspec.json.decode(data, type=_Tokenizer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise cannot_load(origin, str(error)) from error
     vocab = found.model.vocab
-    ids = list(vocab.items()) if isinstance(vocab, dict) else []
-    ids += [(token.content, token.id) for token in found.added_tokens or ()]
+    if isinstance(vocab, list):
+        pieces = (piece if isinstance(piece, list) else [] for piece in vocab)
+        vocab = {str(piece[0]): index for index, piece in enumerate(pieces) if piece}
+    ids = [*vocab.items(), *((token.content, token.id) for token in found.added_tokens or ())]
     check_ids(ids, len(data), origin)
+    tokens: dict[int, str] = {}
+    for token, token_id in ids:
+        if (other := tokens.setdefault(token_id, token)) != token:
+            raise cannot_load(origin, f"{other!r} and {token!r} have the same id, {token_id}")
     for step in (found.normalizer, found.pre_tokenizer, found.decoder):
         _check_step(step, origin)
 
