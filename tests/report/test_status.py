@@ -10,15 +10,21 @@ import msgspec
 import pytest
 
 from tokenmill.cli import main
-from tokenmill.errors import EngineError, UserError
+from tokenmill.errors import EngineError, UserError, VerificationError
 from tokenmill.report.status import build_status
 from tokenmill.run.agents.agent import AgentState, Tallies, state_name
 from tokenmill.run.agents.claims import claim_name
 from tokenmill.run.agents.failures import note_failure
-from tokenmill.store.canonical import canonical_json
+from tokenmill.run.commit.identity import JobRecord
+from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.objects.folder import FolderStore
 
 FIRST, SECOND, THIRD, LEFT, SILENT = (f"0000{index}-0000000{index}" for index in range(5))
+
+
+def begin(store: FolderStore) -> None:
+    job = sealed(JobRecord(job="a", identity=msgspec.Raw(b"{}")))
+    store.create("work/job.json", canonical_json(job))
 
 
 def say(store: FolderStore, agent: str, mb_done: int, *, left: str = "", age: float = 5) -> None:
@@ -37,7 +43,7 @@ def say(store: FolderStore, agent: str, mb_done: int, *, left: str = "", age: fl
 def out(tmp_path: Path) -> Path:
     """A build by five agents: two at full speed, a slow, a silent, and one that left."""
     store = FolderStore(tmp_path / "out")
-    store.create("work/job.json", b"{}")
+    begin(store)
     say(store, FIRST, 100)
     say(store, SECOND, 100)
     say(store, THIRD, 30)
@@ -86,7 +92,7 @@ def test_a_build_that_has_just_started_says_what_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = FolderStore(tmp_path / "out")
-    store.create("work/job.json", b"{}")
+    begin(store)
     store.create(claim_name(0, "a", 0), b"{}")
     assert main(["status", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == (
@@ -119,8 +125,18 @@ def test_what_cannot_be_read_is_passed_over(out: Path) -> None:
 
 
 def test_without_a_build_there_is_no_status(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="found no build"):
+    (tmp_path / "file").touch()
+    for name in ("", "file"):
+        with pytest.raises(UserError, match="found no build"):
+            build_status(tmp_path / name)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"{}", b"\xff" * 100])
+def test_garbage_is_not_a_build_under_way(tmp_path: Path, garbage: bytes) -> None:
+    FolderStore(tmp_path).create("work/job.json", garbage)
+    with pytest.raises(VerificationError) as caught:
         build_status(tmp_path)
+    assert caught.value.where == str(tmp_path / "work/job.json")
 
 
 def test_a_build_of_an_older_version_is_named(

@@ -23,7 +23,7 @@ from tokenmill.run.commit.ledger import DAMAGED
 from tokenmill.run.commit.publish import stored_manifest
 from tokenmill.run.commit.receipts import finished_keys
 from tokenmill.run.commit.workspace import JOB_NAME
-from tokenmill.run.start.agreement import OLD_STATE_NAME
+from tokenmill.run.start.agreement import OLD_STATE_NAME, read_job
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
@@ -94,7 +94,7 @@ def build_status(out: str | Path) -> BuildStatus:
     Raises:
         UserError: no build was started there.
         StorageError: the store cannot be read.
-        VerificationError: the dataset is complete, and its manifest damaged.
+        VerificationError: the manifest of a complete dataset, or the start of a build, is damaged.
     """
     store = open_store(str(out))
     if store.size(MANIFEST_NAME) is not None:
@@ -107,11 +107,12 @@ def build_status(out: str | Path) -> BuildStatus:
             tokens=manifest.totals.tokens,
             units_done=len(manifest.shards),
         )
-    if store.read(JOB_NAME) is None:
+    if (job := store.read(JOB_NAME)) is None:
         if store.size(OLD_STATE_NAME) is not None:
             return BuildStatus(out=store.location, state="begun by an older version")
         hint = "give the --out of a build; tokenmill build starts one"
         raise UserError("found no build", where=store.location, hint=hint)
+    read_job(job, f"{store.location}/{JOB_NAME}")
     return _under_way(store)
 
 

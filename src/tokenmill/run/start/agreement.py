@@ -101,7 +101,7 @@ def agree_on_start(workspace: Workspace, start: Start) -> str:
         identity = msgspec.Raw(msgspec.json.encode(start.identity))
         record = sealed(JobRecord(job=secrets.token_hex(8), identity=identity))
         data = store.create(JOB_NAME, canonical_json(record))
-    stored = None if data is None else _read_job(data, f"{store.location}/{JOB_NAME}")
+    stored = None if data is None else read_job(data, f"{store.location}/{JOB_NAME}")
     if wanted and (stored is None or stored.job != wanted):
         raise OutputConflictError(
             "the output is not the one that this agent was started for",
@@ -128,7 +128,8 @@ class _Commits(msgspec.Struct):
     commits: dict[str, str] = {}
 
 
-def _read_job(data: bytes, where: str) -> JobRecord:
+def read_job(data: bytes, where: str) -> JobRecord:
+    """Return the stored start of a run; raise a VerificationError if it is damaged."""
     try:
         return unseal(data, JobRecord, where)
     except VerificationError as error:

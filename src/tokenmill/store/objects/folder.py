@@ -176,7 +176,7 @@ def _read(path: Path) -> bytes | None:
     for seconds in WAITS:
         try:
             return path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno != errno.ESTALE:  # removed on another host between open and read
@@ -235,5 +235,5 @@ def _rename(old: Path, new: Path, num_bytes: int) -> None:
 def _size(path: Path) -> int | None:
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
