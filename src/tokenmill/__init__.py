@@ -14,7 +14,6 @@ dataset.shards[0].document(0)  # token ids of the first document
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 
 @functools.cache
@@ -28,7 +27,7 @@ def _homes() -> dict[str, str]:
     return {name.name: str(line.module) for line in lines for name in line.names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "__all__":
         return list(_homes())
     if name.startswith("__") or name not in _homes():

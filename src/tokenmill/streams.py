@@ -21,10 +21,15 @@ def lasting_streams() -> Iterator[None]:
     of a dataset would get its number, and libraries would print into that file.
 
     Raises:
-        StorageError: standard output is a file, and the file system refused a write to it.
+        StorageError: standard output is a file, and the file system refused a write to it; or
+            there is output, and only standard output was closed at the start.
     """
-    for descriptor in range(3):
-        _open_if_closed(descriptor)
+    closed = [descriptor for descriptor in range(3) if _is_closed(descriptor)]
+    for descriptor in closed:
+        refuses = descriptor == 1 and 2 not in closed  # with both closed, nobody wants to read
+        # `open` takes the lowest free descriptor, which is this one. Workers inherit it.
+        opened = os.open(os.devnull, os.O_RDONLY if refuses else os.O_RDWR)
+        os.set_inheritable(opened, True)
     before = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:  # else the caller has redirected it
         sys.stdout = _stream(1, sys.stdout)
@@ -39,12 +44,12 @@ def lasting_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def _open_if_closed(descriptor: int) -> None:
+def _is_closed(descriptor: int) -> bool:
     try:
         os.fstat(descriptor)
     except OSError:
-        # `open` takes the lowest free descriptor, which is this one. Workers inherit it.
-        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        return True
+    return False
 
 
 def _stream(descriptor: int, replaced: TextIO | None) -> TextIO:

@@ -127,6 +127,27 @@ def test_an_interrupt_while_python_exits_prints_nothing() -> None:
     assert (finished.returncode, finished.stderr) == (-signal.SIGINT, "")
 
 
+INTERRUPTED_IMPORT = """
+import builtins, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+whole_import = builtins.__import__
+
+def interrupted(name, *arguments):
+    if name == "tokenmill.cli":
+        signal.raise_signal(signal.SIGINT)
+    return whole_import(name, *arguments)
+
+builtins.__import__ = interrupted
+import tokenmill.__main__
+"""
+
+
+def test_an_interrupt_while_the_program_is_imported_prints_nothing() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (-signal.SIGINT, "")
+
+
 def test_no_signal_can_interrupt_the_import_of_datetime_by_msgspec() -> None:
     """After that, msgspec crashes at its first use."""
     code = "import sys, tokenmill.cli; print({'datetime', 'msgspec'} & {*sys.modules})"

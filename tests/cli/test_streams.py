@@ -75,6 +75,16 @@ def test_plans_and_exports_are_made_without_a_reader(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("status", "--help")])
+@pytest.mark.parametrize("closing", [">/dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_an_error(arguments: list[str], closing: str) -> None:
+    shell = ["bash", "-c", f'exec "$@" {closing}', "closed", *command(*arguments)]
+    result = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 6
+    assert result.stderr.startswith("tokenmill: cannot write the output\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_result_that_cannot_be_stored_is_a_storage_error(folder: Path) -> None:
     arguments = command("inspect", folder / "dataset", "--json", small=False)
     with open("/dev/full", "wb") as full:

@@ -55,7 +55,9 @@ def _run(arguments: Sequence[str]) -> int:
     command = arguments[0] if arguments else ""
     try:
         with signals_as_errors():
-            return _carry_out(command, arguments)
+            code = _carry_out(command, arguments)
+            sys.stdout.flush()
+            return code
     except Interrupted as error:
         notes = [str(error), *getattr(error, "__notes__", ())]
         resumes = " ".join(arguments[:2]).startswith(RESUMABLE)
@@ -98,9 +100,7 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments[1:])
     options.command_line = tuple(arguments)
     use_stores(options)
-    code = int(module.run(options))
-    sys.stdout.flush()
-    return code
+    return int(module.run(options))
 
 
 def _unknown(command: str) -> UserError:

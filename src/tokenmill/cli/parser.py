@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
                 following = arguments[arguments.index(flag) + 1 :][:1]
                 group = "".join(word for word in following if not word.startswith("-"))
                 text = self.help_of("all" if flag == "--help-all" else group)
-                print(coloured_help(text), end="")
+                print(coloured_help(text), end="", flush=True)
                 self.exit()
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
