@@ -106,6 +106,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (ReadOptions, "transform"): options.Transform,
     (EncodeOptions, "eos"): int,
     (EncodeOptions, "pad"): int,
+    (ReadOptions, "max_record"): str,
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
     (ChatOptions, "chat_template"): Path,

@@ -24,11 +24,16 @@ def records_of(data: bytes, delimiter: bytes) -> list[bytes]:
 
 
 def read_range(
-    data: bytes, start: int, stop: int | None, delimiter: bytes, block_bytes: int
+    data: bytes,
+    start: int,
+    stop: int | None,
+    delimiter: bytes,
+    block_bytes: int,
+    max_record: int = 10_000,
 ) -> list[tuple[int, bytes]]:
     stream = io.BytesIO(data)
     stream.seek(max(start - len(delimiter), 0))
-    return list(iter_blocks(stream, start, stop, delimiter, block_bytes))
+    return list(iter_blocks(stream, start, stop, delimiter, block_bytes, max_record))
 
 
 def test_a_record_belongs_to_the_range_that_holds_its_first_byte() -> None:
@@ -114,8 +119,8 @@ class Trickle(io.BytesIO):
 
 def test_blocks_do_not_depend_on_how_much_a_stream_gives_at_once() -> None:
     data = b"aaaa\nbb\ncccccccc\nd"
-    whole = list(iter_blocks(io.BytesIO(data), 0, None, b"\n", 6))
-    assert list(iter_blocks(Trickle(data), 0, None, b"\n", 6)) == whole
+    whole = list(iter_blocks(io.BytesIO(data), 0, None, b"\n", 6, 100))
+    assert list(iter_blocks(Trickle(data), 0, None, b"\n", 6, 100)) == whole
 
 
 def test_delimiters_that_overlap_themselves_are_known() -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from records_kit import read, read_as_stream, source_of
 from tokenmill.errors import UserError
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats import delimited
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.preview import check_fields
 from tokenmill.read.rendering.template import TextTemplate
@@ -28,6 +27,8 @@ quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], de
 READ = {
     "plain": (b"id,text\n1,a\n", ["a"]),
     "no line end": (b"id,text\n1,a", ["a"]),
+    "no line end after quoted ones": (b'text\na\n"b\nc"', ["a", "b\nc"]),
+    "no line end after a closing quote": (b'id,text\n1,"a ""b""\r\n"', ['a "b"\r\n']),
     "CRLF": (b"id,text\r\n1,a\r\n2,b\r\n", ["a", "b"]),
     "CR": (b"id,text\r1,a\r2,b\r", ["a", "b"]),
     "byte order mark": (b"\xef\xbb\xbftext,id\na,1\n", ["a"]),
@@ -163,17 +164,15 @@ def test_rows_of_a_file_with_damage_between_them_are_found_again(tmp_path: Path)
     assert found.texts[-1] == "text\n999"
 
 
-def test_a_quote_that_is_never_closed_costs_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path) -> None:
     rows = b"".join(b"%d,text %d\n" % (number, number) for number in range(3000))
     content = b'id,text\n0,"open\n' + rows
     expected = [f"text {number}" for number in range(3000)]
     source = source_of(tmp_path / "a.csv", content)
     at_the_end = read(source)
-    monkeypatch.setattr(delimited, "MAX_RECORD_BYTES", 1 << 10)
-    in_between = read(source, batch_bytes=1 << 8)
-    in_parts = read_as_stream(source, tmp_path, unit_bytes=1 << 12, batch_bytes=1 << 8)
+    short = Fields(max_record=1 << 10)
+    in_between = read(source, short, batch_bytes=1 << 8)
+    in_parts = read_as_stream(source, tmp_path, 1 << 12, 1 << 8, short)
     assert at_the_end.texts == in_between.texts == in_parts.texts == expected
     assert at_the_end.rejected == in_between.rejected == [(8, "unclosed-quote", b'0,"open\n')]
     assert in_parts == in_between
@@ -227,6 +226,23 @@ def test_rows_end_where_csv_ends_them_in_whatever_blocks_and_parts(
     rows = [next(csv.reader([record])) for record in _records(source)]
     expected = [row for row in csv.reader(io.StringIO(body, newline="")) if row]
     assert rows[: len(expected) - 1] == expected[:-1]  # a quote may be open in the last one
+
+
+@quick
+@given(body=st.text(st.sampled_from('ab",\r\n'), max_size=40), batch_bytes=st.integers(1, 64))
+def test_what_csv_accepts_is_read_as_csv_reads_it(
+    tmp_path: Path, body: str, batch_bytes: int
+) -> None:
+    source = source_of(tmp_path / "a.csv", b"id,text\n" + body.encode())
+    try:
+        rows = [row for row in csv.reader(io.StringIO(body, newline=""), strict=True) if row]
+    except csv.Error:
+        assert read(source, batch_bytes=batch_bytes).rejected
+        return
+    found = read(source, Fields(id="id"), batch_bytes)
+    texts = zip(found.ids, found.texts, strict=True)
+    assert [*map(list, texts)] == [row for row in rows if len(row) == 2]
+    assert found.reasons == ["ragged-row" for row in rows if len(row) != 2]
 
 
 def _records(source: Source) -> list[str]:

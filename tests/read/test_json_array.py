@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
@@ -29,7 +30,6 @@ READ = {
     "byte order mark": (b'\xef\xbb\xbf [{"text": "a"}]', ["a"]),
     "brackets in strings": (rb'[{"text": "}]\"[{"},{"text": "\\"}]', ['}]"[{', "\\"]),
     "nested deep": (b'[{"x": ' + b'[{"y":' * 40 + b"1" + b"}]" * 40 + b', "text": "a"}]', ["a"]),
-    "a comma at the end": (b'[{"text": "a"},]', ["a"]),
     "no suffix in common": (b'{\n "text": "a"\n}\n{\n "text": "b"\n}\n', ["a", "b"]),
     "one record over several lines": (b'{\n"text": "a"\n}', ["a"]),
     "a text of a megabyte": (b'[{"text": "' + b"a" * (1 << 20) + b'"}]', ["a" * (1 << 20)]),
@@ -118,10 +118,16 @@ def test_on_one_line_it_is_damage(tmp_path: Path, content: bytes) -> None:
         (b'[{"text": "a"}', "the array does not end: the file is truncated"),
         (b'[\n  {"text": "a"},\n  {"te', "the array does not end: the file is truncated"),
         (b"[", "the array does not end: the file is truncated"),
-        (b'[{"text": "a"}] [', "there is more data after the end of the array"),
+        (b'[{"text": "a"}] [', "there is more data after the end of the array, before '['"),
+        (b'[{"text": "a"}],', "there is more data after the end of the array, before ','"),
+        (b'[{"text": "a"} {"text": "b"}]', """a comma is missing, before '{"text": "b"}]'"""),
+        (b'[{"text": "a"},, 1]', "a value is missing, before ', 1]'"),
+        (b'[, {"text": "a"}]', """a value is missing, before ', {"text": "a"}]'"""),
+        (b'[{"text": "a"},]', "a value is missing, before ']'"),
+        (b'{\n"text": "a"\n}, {}', "a value is missing, before ', {}'"),
     ],
 )
-def test_an_array_that_does_not_end_where_the_file_does_is_damage(
+def test_brackets_and_commas_in_the_wrong_places_are_damage(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     with pytest.raises(DamagedInputError) as caught:
@@ -137,17 +143,17 @@ def test_a_last_record_that_was_cut_off_is_set_aside(tmp_path: Path) -> None:
 def test_an_element_without_end_takes_no_more_memory_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_array, "MAX_ELEMENT_BYTES", 1 << 10)
+    short = Fields(max_record=1 << 10)
     good = b"".join(b',\n{"text": "%d"}' % number for number in range(1000))
     source = source_of(tmp_path / "a.json", b'[\n{"text": "a", "x": [' + good + b"\n]")
-    found = read(source, batch_bytes=1 << 8)
+    found = read(source, short, batch_bytes=1 << 8)
     assert found.texts == [str(number) for number in range(1000)]
     assert found.reasons == ["invalid-json"]
-    assert read_as_stream(source, tmp_path, unit_bytes=1 << 9, batch_bytes=1 << 8) == found
+    assert read_as_stream(source, tmp_path, 1 << 9, 1 << 8, short) == found
     monkeypatch.setattr(json_array, "MAX_WASTED_BYTES", 1 << 10)
     source = source_of(tmp_path / "b.json", b"[\n" + b'{"a": [\n' * 1000 + b"\n]")
     with pytest.raises(DamagedInputError, match="no next element can be found"):
-        read(source)
+        read(source, short)
 
 
 def test_fields_are_those_of_json_lines(tmp_path: Path) -> None:
@@ -228,6 +234,34 @@ def test_anything_else_is_read_set_aside_or_damage_in_whatever_blocks(
     assert (found.num_bytes, found.digested) == (len(content), content.encode())
     assert read(source, batch_bytes=batch_bytes) == found
     assert read_as_stream(source, tmp_path, unit_bytes, batch_bytes) == found
+
+
+pieces_of_arrays = st.sampled_from(
+    ['{"text": "a"}', "[1]", "[", "]", ",", ", ", "\n", "1", "{", "}"]
+)
+
+
+@quick
+@given(
+    inside=st.lists(pieces_of_arrays, max_size=10),
+    before=st.sampled_from(["[", "[\n"]),
+    after=st.sampled_from(["]", "]]", "],", ""]),
+    batch_bytes=st.integers(1, 64),
+)
+def test_of_an_array_that_json_refuses_something_is_rejected_or_damaged(
+    tmp_path: Path, inside: list[str], before: str, after: str, batch_bytes: int
+) -> None:
+    text = "".join([before, *inside, after])
+    source = source_of(tmp_path / "a.json", text.encode(), "json-array")
+    try:
+        elements = json.loads(text)
+    except ValueError:
+        with contextlib.suppress(DamagedInputError):
+            assert read(source, batch_bytes=batch_bytes).rejected
+        return
+    found = read(source, batch_bytes=batch_bytes)
+    good = [element["text"] for element in elements if isinstance(element, dict) and element]
+    assert (found.texts, len(found.rejected)) == (good, len(elements) - len(good))
 
 
 def test_a_compressed_array_is_read_alike(tmp_path: Path) -> None:

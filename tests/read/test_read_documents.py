@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+import records_kit
+from records_kit import read_as_stream, source_of
 from tokenmill.errors import InputChangedError, StorageError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
@@ -79,3 +83,64 @@ def test_a_file_that_changes_before_or_while_it_is_read_is_refused(tmp_path: Pat
         list(batches)
     with pytest.raises(InputChangedError):
         next(Reader([source], Fields(), 10).read(Extent(0)))
+
+
+X = b"x" * 2000
+WEB_PAGE = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: %d\r\n\r\n%s\r\n\r\n"
+LONG_RECORDS = {
+    "jsonl": (b'{"text": "a"}\n{"text": "%s"}\n{"text": "b"}\n' % X, 14),
+    "json-array": (b'[\n{"text": "a"},\n{"text": "%s"},\n{"text": "b"}\n]' % X, 17),
+    "csv": (b"text\r\na\r\n%s\r\nb\r\n" % X, 9),
+    "tsv": (b'text\na\n"%s"\nb' % X, 7),
+    "wet": (b"".join(WEB_PAGE % (len(text), text) for text in (b"a", X, b"b")), 59),
+    "text": (b"a|.|%s|.|b|.|" % X, 4),
+}
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 200, 10_000])
+@pytest.mark.parametrize("file_format", LONG_RECORDS)
+def test_a_record_longer_than_the_limit_is_rejected_where_it_starts(
+    file_format: str, batch_bytes: int, tmp_path: Path
+) -> None:
+    content, place = LONG_RECORDS[file_format]
+    source = source_of(tmp_path / "data", content, file_format)
+    fields = Fields(separator="|.|", max_record=1000)
+    found = records_kit.read(source, fields, batch_bytes)
+    assert found.texts == ["a", "b"]
+    ((position, reason, record),) = found.rejected
+    assert (position, reason) == (place, "too-long")
+    assert content[place:].startswith(record)
+    assert found.details == ["longer than 1,000 bytes, the limit of --max-record"]
+    assert (found.num_bytes, found.digested) == (len(content), content)
+    assert found == records_kit.read(source, fields)
+    assert found == read_as_stream(source, tmp_path, 1, batch_bytes, fields)
+
+
+@pytest.mark.parametrize("size", [999, 1000, 1001, 1002, 1003, 1004, 2000])
+def test_a_file_that_is_one_document_has_the_same_limit(size: int, tmp_path: Path) -> None:
+    source = source_of(tmp_path / "a.txt", b"x" * size)
+    found = records_kit.read(source, Fields(max_record=1000), batch_bytes=100)
+    assert len(found.texts) == (size <= 1000)
+    assert len(found.rejected) == (size > 1000)
+    assert found.num_bytes == size
+
+
+lines = st.sampled_from([0, 5, 18, 19, 20, 21, 22, 23, 60])
+
+
+@given(sizes=st.lists(lines), batch_bytes=st.integers(1, 64), unit_bytes=st.integers(1, 64))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_limit_is_the_same_in_all_blocks_parts_and_ranges(
+    sizes: list[int], batch_bytes: int, unit_bytes: int, tmp_path: Path
+) -> None:
+    content = b"".join(b"x" * size + b"\n" for size in sizes)
+    source = source_of(tmp_path / "a.txt", content)
+    fields = Fields(separator="\n", max_record=20)
+    found = records_kit.read(source, fields, batch_bytes)
+    assert found.texts == ["x" * size for size in sizes if size < 20]
+    assert len(found.rejected) == sum(size >= 20 for size in sizes)
+    assert found.digested == content
+    assert found == records_kit.read(source, fields)
+    assert found == read_as_stream(source, tmp_path, unit_bytes, batch_bytes, fields)
+    extents = [unit.extents[0] for unit in cut_units([source], fields, unit_bytes)]
+    assert read(source, fields, extents, batch_bytes) == found.texts

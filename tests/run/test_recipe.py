@@ -236,7 +236,7 @@ def test_policies_are_what_decides_the_bytes_that_are_written() -> None:
         encode={"engine": "reference", "eos": "x", "unknown": "error"}, resources={"workers": 7}
     )
     read = msgspec.to_builtins(ReadOptions())
-    for young in ("streaming", "text_template", "transform"):
+    for young in ("streaming", "text_template", "transform", "max_record"):
         del read[young]
     encode = {"special_tokens": "text", "unknown": "error"}
     assert msgspec.to_builtins(found.policies) == {"read": read, "encode": encode}

@@ -36,6 +36,7 @@ class ReadArguments(TypedDict, total=False):
     keep: Sequence[str]
     no_loss: str | None
     separator: str | None
+    max_record: int | str | None
     streaming: bool
     validation: float | str
     max_documents: int | None
@@ -216,6 +217,7 @@ class CountArguments(LimitArguments, ResourceArguments, total=False):
     text_template: str | None
     transform: Transform | str | None
     separator: str | None
+    max_record: int | str | None
     streaming: bool
     max_documents: int | None
 

@@ -21,7 +21,7 @@ from tokenmill.store.exports import ExportSection
 LONGEST_METAVAR = 40
 LENGTHS = ("sequence_length", "context_length")
 """Numbers of tokens, which may be written as 4k."""
-METAVARS = {"memory": "SIZE", "text_template": "TEXT"}
+METAVARS = {"memory": "SIZE", "max_record": "SIZE", "text_template": "TEXT"}
 COMMON = (
     *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
     *("sequence_length", "config", "overwrite"),
@@ -179,7 +179,7 @@ def _add_option(group: argparse._ArgumentGroup, name: str, hint: Any, default: s
         )
     elif kind is bool:
         group.add_argument(flag, action="store_const", const=True, help=help_text)
-    elif kind is int and name != "memory":
+    elif kind is int and name not in METAVARS:
         number = length if name in LENGTHS else whole_number
         group.add_argument(flag, type=number, metavar="N", help=help_text)
     else:

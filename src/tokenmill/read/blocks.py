@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 BOM = b"\xef\xbb\xbf"
 """A byte order mark, which can precede the first record of a file."""
 
 
+class OpenRecord(bytes):
+    """A part of a record that is too long; the next block continues the record."""
+
+
 def iter_blocks(
-    stream: BinaryIO, start: int, stop: int | None, delimiter: bytes, block_bytes: int
+    stream: BinaryIO,
+    start: int,
+    stop: int | None,
+    delimiter: bytes,
+    block_bytes: int,
+    max_record: int,
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yield (offset, block) for the records that begin in [start, stop) of `stream`.
 
     A record belongs to the range that contains its first byte, so adjacent ranges share no record
     and miss none. `stream` must be positioned at `max(start - len(delimiter), 0)`. If a record is
-    longer than `block_bytes`, its block is as long as the record.
+    longer than `block_bytes`, its block is as long as the record. A record longer than `max_record`
+    comes in several blocks, of which the first one has more than `max_record` bytes.
 
     With newlines, "aa\nbb\ncc" from 1 to 4 gives one block, (3, "bb\n").
     """
-    window = Window(stream, max(start - len(delimiter), 0), block_bytes)
+    kept = max(len(delimiter) - 1, 1)
+    most = max_record + 1 + kept
+    window = Window(stream, max(start - len(delimiter), 0), min(block_bytes, most))
     skipping, finished = start > 0, False
     while not finished:
         final = window.fill()
@@ -30,11 +42,31 @@ def iter_blocks(
             begun = 0 if final else len(delimiter) - 1  # bytes that may begin a delimiter
             window.drop(first or max(window.filled - begun, 0))
             if skipping:
-                continue
+                window.wanted += begun
+            continue
         offset = window.offset
         end, finished = _end_of_records(window, stop, delimiter, final=final)
         if end:
             yield offset, window.take(end)
+        elif not finished and not window.grow(most):
+            yield from long_record(window, kept, lambda *_: window.end_of_first(delimiter, 0))
+
+
+def long_record(
+    window: Window, kept: int, find_end: Callable[[bytearray, int, bool], int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, block) for the parts of a record that does not fit into a window.
+
+    `find_end` returns the end of the record in the first bytes of a buffer, or 0; it also gets
+    whether the stream has ended. It needs the last `kept` bytes before those not yet seen.
+    """
+    final, end = False, 0
+    while not (final or end):
+        yield window.offset, OpenRecord(window.take(window.seen - kept))
+        window.wanted += kept
+        final = window.fill()
+        end = find_end(window.buffer, window.seen, final)
+    yield window.offset, window.take(end or window.seen)
 
 
 def _end_of_records(
@@ -55,28 +87,40 @@ class Window:
 
     def __init__(self, stream: BinaryIO, offset: int, size: int) -> None:
         self._stream = stream
+        self._ended = False
+        self.size = size
         self.buffer = bytearray(size)
         self.offset = offset
         self.filled = 0
+        self.wanted = size
+        """Number of bytes in which the next record is looked for; `size` unless it is longer."""
+
+    @property
+    def seen(self) -> int:
+        """Number of bytes in which to look for records; a longer record can have left more."""
+        return min(self.wanted, self.filled)
 
     def fill(self) -> bool:
-        """Read until the window is full, and return whether the stream has ended.
-
-        If the window is already full, because no record fits, it doubles in size.
-        """
-        if self.filled == len(self.buffer):
-            self.buffer += bytes(self.filled)
+        """Read `wanted` bytes, and return whether the stream has ended before them."""
+        if len(self.buffer) < self.wanted:
+            self.buffer += bytes(self.wanted - len(self.buffer))
+        elif self.filled <= self.wanted:
+            del self.buffer[self.wanted :]
         with memoryview(self.buffer) as view:
-            while self.filled < len(view):
+            while self.filled < self.wanted and not self._ended:
                 count = self._stream.readinto(view[self.filled :])  # type: ignore[attr-defined]
-                if not count:
-                    return True
+                self._ended = not count
                 self.filled += count
-        return False
+        return self._ended and self.filled < self.wanted
+
+    def grow(self, most: int) -> bool:
+        """Want twice as many bytes, but at most `most`; return False if that is not more."""
+        before, self.wanted = self.wanted, min(2 * self.wanted, most)
+        return self.wanted > before
 
     def end_of_first(self, delimiter: bytes, start: int) -> int:
         """Return the place after the first delimiter at or after `start`, or 0."""
-        found = self.buffer.find(delimiter, start, self.filled)
+        found = self.buffer.find(delimiter, start, self.filled) if delimiter else -1
         return found + len(delimiter) if found >= 0 else 0
 
     def end_of_last(self, delimiter: bytes) -> int:
@@ -85,7 +129,7 @@ class Window:
             # A search from the right finds "\n\n" in "\n\n\n" one byte later than a search from the
             # left, so records would depend on where blocks end.
             return self.filled - len(self.buffer[: self.filled].split(delimiter)[-1])
-        found = self.buffer.rfind(delimiter, 0, self.filled)
+        found = self.buffer.rfind(delimiter, 0, self.filled) if delimiter else -1
         return found + len(delimiter) if found >= 0 else 0
 
     def take(self, end: int) -> bytes:
@@ -96,11 +140,12 @@ class Window:
         return block
 
     def drop(self, end: int) -> None:
-        """Remove the bytes up to `end` from the window."""
+        """Remove the bytes up to `end` from the window, which then wants its first size again."""
         with memoryview(self.buffer) as view:
             view[: self.filled - end] = view[end : self.filled]
         self.filled -= end
         self.offset += end
+        self.wanted = self.size
 
 
 def overlaps_itself(delimiter: bytes) -> bool:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tokenmill.errors import DataError, StorageError, UserError
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS, Parse
+from tokenmill.read.formats.format import FORMATS, Block, Parse
 from tokenmill.read.rendering.renderer import FailedRenderingError
 from tokenmill.read.sources import Source, Sources
 from tokenmill.read.units import Extent
@@ -62,13 +64,21 @@ class Reader:
                 blocks = found.spooled_blocks(spool, source, self._fields, self._batch_bytes)
             else:
                 blocks = found.blocks(source, extent, self._fields, self._batch_bytes)
+            is_rest = False
             for block in blocks:
                 self.position = block.start
                 self.observe(source.index, found.digested(block, self._fields))
-                yield parse(block, source)
-                self.position = block.stop
+                yield self._rest(block, source) if is_rest else parse(block, source)
+                self.position, is_rest = block.stop, block.is_open
             if not spool:
                 source.require_unchanged()
+
+    def _rest(self, block: Block, source: Source) -> DocumentBatch:
+        """Return no documents: the record was rejected for its part in an earlier block."""
+        none = np.zeros(0, np.int64)
+        batch = DocumentBatch(source.index, [], none, none, blank_bytes=block.num_bytes)
+        batch.columns = {name: [] for name in self._fields.keep}
+        return batch
 
     def _parser(self, name: str) -> Parse:
         if name not in self._parsers:

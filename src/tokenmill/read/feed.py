@@ -73,7 +73,7 @@ def _cut(
                 writer = found.open_spool(path or os.devnull, block)
             writer.write(block.content)
             size, stop = size + block.num_bytes, block.stop
-            if size >= stream.unit_bytes:
+            if size >= stream.unit_bytes and not block.is_open:
                 writer.close()
                 writer = None  # closing an Arrow stream twice writes a second end mark
                 yield stop, path

@@ -9,6 +9,8 @@ from tokenmill.errors import UserError
 from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.suggestions import nearest
 
+MAX_RECORD_BYTES = 64 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:
@@ -25,6 +27,8 @@ class Fields:
     """How texts are rendered from a record; None if the field `text` is the text."""
     optional: frozenset[str] = frozenset()
     """Fields of `keep` that may be missing from the first records or the schema of a file."""
+    max_record: int = MAX_RECORD_BYTES
+    """Most bytes of a record in a file that is not a table."""
 
     def __post_init__(self) -> None:
         if self.rendering:
@@ -68,6 +72,12 @@ class Fields:
         """All fields other than the text, in a fixed order."""
         named = [name for name in (self.id, self.no_loss) if name]
         return tuple(dict.fromkeys([*named, *self.keep]))
+
+    def too_long(self, num_bytes: int) -> tuple[str, str] | None:
+        """Return (reason, detail) for a record of this size if it is rejected for it."""
+        if num_bytes <= self.max_record:
+            return None
+        return "too-long", f"longer than {self.max_record:,} bytes, the limit of --max-record"
 
 
 CONVERSATIONS = {"prompt-completion": {"completion"}, "messages": {"messages", "conversations"}}

@@ -25,6 +25,7 @@ class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
     keep: list[str] = []
     no_loss: str | None = None
     separator: str | None = None
+    max_record: int | UnsetType = UNSET
     streaming: bool | UnsetType = UNSET
     validation: float = 0.0
     max_documents: int | None = None

@@ -7,7 +7,8 @@ continues after a bad quote like `csv` when it is not strict. Each row is then p
 `csv` alone.
 
 A quote that is never closed would turn the rest of a file into one record. Instead, only its own
-line is rejected: no later quote closes it, so no later field spans several lines.
+line is rejected: no later quote closes it, so no later field spans several lines. A quote that is
+not closed within the size of the longest record counts as never closed.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields, field_hint
 from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse, opened
-from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import MAX_OPENING_BYTES, Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.records import DocumentBatch
 from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
-MAX_RECORD_BYTES = 1 << 27
-"""A quote that is not closed within this many bytes counts as never closed."""
 PREVIEW_BYTES = 1 << 16
 MAX_SHOWN_COLUMNS = 20
 MAX_SHOWN_NAME = 60
@@ -66,12 +65,13 @@ class Csv(ScannedFormat):
         start = len(BOM) if data.startswith(BOM) else 0
         head = bytes(memoryview(data)[start:size])
         start += len(head) - len(head.lstrip(b"\r\n"))
-        spans = RowScanner(self.delimiter_byte).scan(data, size, final=final, first=start)
+        scanner = RowScanner(self.delimiter_byte, 2 * MAX_OPENING_BYTES)
+        spans = scanner.scan(data, size, start + 1, final=final, first=start)
         return spans.stops[0] if spans.stops else None
 
-    def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
+    def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
         """Return a scanner that finds rows."""
-        return RowScanner(self.delimiter_byte)
+        return RowScanner(self.delimiter_byte, max_record)
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns rows into documents."""
@@ -114,19 +114,24 @@ class Tsv(Csv):
 class RowScanner:
     """Finds the ends of rows."""
 
-    def __init__(self, delimiter: bytes) -> None:
+    kept = 1
+
+    def __init__(self, delimiter: bytes, max_record: int) -> None:
+        self._max_record = max_record
         mark = re.escape(delimiter)
         field = rb'(?:"(?:[^"]++|"")*+"[^%s\r\n]*+|(?!")[^%s\r\n]*+)' % (mark, mark)
         fields = rb"%s(?:%s%s)*+" % (field, mark, field)
-        self._row = re.compile(rb"%s(?:\r\n?|\n)" % fields)
+        self._row = re.compile(rb"%s(?:\r\n?|\n|\Z)" % fields)
         self._whole_fields = re.compile(rb"(?:%s%s)*+" % (field, mark))
 
-    def scan(self, data: bytearray, size: int, *, final: bool, first: int = 0) -> Spans:
+    def scan(
+        self, data: bytearray, size: int, enough: int, *, final: bool, first: int = 0
+    ) -> Spans:
         """Find the rows, without empty lines."""
         starts: list[int] = []
         stops: list[int] = []
         start = first
-        while start < size:
+        while start < min(size, enough):
             stop = self._end_of_row(data, start, size, final=final)
             if not stop:
                 break
@@ -138,21 +143,25 @@ class RowScanner:
 
     def _end_of_row(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a row; 0 if more bytes are needed to know it."""
-        limit = min(start + MAX_RECORD_BYTES, size)
+        limit = min(start + self._max_record, size)
         if found := self._row.match(data, start, limit):
             stop = found.end()
-            if stop < limit or final or data[stop - 1] == ord("\n"):
+            ends = data[stop - 1] == ord("\n") or (final and stop == size)
+            if ends or stop < limit:  # at the limit, a line feed or more of a field may follow
                 return stop
-            return 0  # a line feed may follow
-        if not final and size - start <= MAX_RECORD_BYTES:
+        if not final and size - start <= self._max_record:
             return 0
-        # Either the last row without a line end, or one with a quote that is not closed.
         whole = self._whole_fields.match(data, start, limit)
         last = whole.end() if whole else start
         line_end = _LINE_END.search(data, last, size)
         if line_end and (line_end.end() < size or final):
             return line_end.end()
         return size if final else 0
+
+    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+        """Return the end of a row whose quotes do not matter: of a line."""
+        found = _LINE_END.search(data, 0, size)
+        return found.end() if found and found.end() < size else 0
 
 
 class _RowParser:

@@ -42,7 +42,9 @@ class FlatParser:
         for index, (record, (start, stop)) in enumerate(zip(records, bounds, strict=True)):
             if record is None:
                 continue
-            found = record if isinstance(record, Problem) else self._problem(record)
+            found = self._fields.too_long(stop - start) or (
+                record if isinstance(record, Problem) else self._problem(record)
+            )
             if found:
                 place, found_bytes = offset + start, body[start:stop]
                 rejected.append(Rejection(source, place, stop - start, *found, found_bytes))

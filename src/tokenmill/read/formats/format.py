@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
-from tokenmill.read.blocks import iter_blocks, overlaps_itself
+from tokenmill.read.blocks import OpenRecord, iter_blocks, overlaps_itself
 from tokenmill.read.compression import decompressed
 from tokenmill.read.places.range_file import BLOCK_BYTES, Range, RangeFile
 from tokenmill.read.registry import Registry
@@ -45,6 +45,8 @@ class Block:
     """Size of the records in the decompressed file."""
     content: Any
     """Bytes, or another type that the parser of the format takes."""
+    is_open: bool = False
+    """Whether the next block continues the last record, which is too long."""
 
 
 class Part(NamedTuple):
@@ -197,7 +199,7 @@ class ByteFormat:
         delimiter = self.delimiter(fields)
         if start:
             stream.seek(max(start - len(delimiter), 0))
-        return iter_blocks(stream, start, stop, delimiter, block_bytes)
+        return iter_blocks(stream, start, stop, delimiter, block_bytes, fields.max_record)
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
         return set()
@@ -240,7 +242,7 @@ class ByteFormat:
         last = source.num_bytes if extent.stop is None else extent.stop
         with opened(source, raw, (first, last)) as stream:
             for start, block in self.split(stream, extent.start, extent.stop, fields, block_bytes):
-                yield Block(start, start + len(block), len(block), block)
+                yield _block(start, block)
 
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
         return block.content  # type: ignore[no-any-return]
@@ -254,8 +256,12 @@ class ByteFormat:
         with open(spool.path, "rb") as stream:
             expect_sequential(stream)
             for offset, block in self.split(stream, 0, None, fields, block_bytes):
-                start = spool.first + offset
-                yield Block(start, start + len(block), len(block), block)
+                yield _block(spool.first + offset, block)
+
+
+def _block(start: int, content: bytes) -> Block:
+    is_open = isinstance(content, OpenRecord)
+    return Block(start, start + len(content), len(content), content, is_open)
 
 
 @contextmanager

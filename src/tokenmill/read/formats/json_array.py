@@ -1,8 +1,8 @@
 """JSON files with an array of records, or with consecutive records that span several lines.
 
 A scan for quotes and brackets finds the end of each element. Elements are parsed by msgspec, with
-the rules of JSON Lines. Commas between elements are not checked. An array without an end is
-truncated, and anything but white space after its end is damage.
+the rules of JSON Lines. An array without an end is truncated. A missing or superfluous comma, and
+anything but white space after the end of an array, are damage.
 
 An element with a stray quote or bracket seems to end in the wrong place. If elements start on their
 own lines, the bad element is rejected up to the next line that starts like the first element. If
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from tokenmill.errors import one_line
 from tokenmill.read.blocks import BOM
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
@@ -31,20 +32,28 @@ from tokenmill.read.formats.jsonl import (
     RenderingParser,
     paths,
 )
-from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Spans
+from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
-MAX_ELEMENT_BYTES = 1 << 27
-"""An element that does not end within this many bytes counts as never ending."""
 MAX_WASTED_BYTES = 1 << 30
 """Most bytes scanned for the ends of elements without an end."""
 _WHITE_SPACE = b" \t\r\n"
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+(\[[ \t\r\n]*+)?")
-_BETWEEN = re.compile(rb"[ \t\r\n,]*+")
+_BETWEEN = re.compile(rb"[ \t\r\n]*+(?:(,)[ \t\r\n]*+)?")
+_ELEMENT, _BAD = b"{", b"?"
+_MAY_FOLLOW = {
+    b"[": (_ELEMENT, b"]"),
+    _ELEMENT: (b",", b"]"),
+    _BAD: (_ELEMENT, b",", b"]"),  # its end is not certain
+    b",": (_ELEMENT,),
+    b"]": (),
+}
+"""What may follow each part of an array."""
+MAX_SHOWN_BYTES = 40
 _SCALAR = re.compile(rb'[^ \t\r\n,\[\]{}"]++')
 _PRETTY = re.compile(rb'(?:\{[ \t\r]*\n\s*["}]|\[[ \t\r]*\n\s*["{\[\]])')
 _ARRAY = re.compile(rb'\[\s*(?:\{\s*["}]|\[\s*["{\[]|"(?:[^"\\\n]|\\.)*"\s*[,\]])')
@@ -89,9 +98,9 @@ class JsonArray(ScannedFormat):
         stop = found.end() if found else 0
         return stop if stop < size else None
 
-    def scanner(self, opening: bytes, where: str, *, whole: bool) -> _ElementScanner:
+    def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
         """Return a scanner that finds elements."""
-        return _ElementScanner(opening, where, whole=whole)
+        return _ElementScanner(opening, where, max_record, whole=whole)
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns elements into documents."""
@@ -139,46 +148,66 @@ class _Incomplete(Exception):
 class _ElementScanner:
     """Finds the elements of one file."""
 
-    def __init__(self, opening: bytes, where: str, *, whole: bool) -> None:
+    def __init__(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> None:
         text = opening.removeprefix(BOM)
         self._is_array = b"[" in text
         self._line = b"\n" + text.rpartition(b"\n")[2]
         """Text before the first element on its line, if elements have their own lines."""
         self._has_lines = not self._is_array or b"\n" in text.partition(b"[")[2]
         self._grammar = _STRING_IN_LINE if self._has_lines else _ANY_STRING
-        self._where, self._whole = where, whole
-        self._ended = False
+        self._where, self._whole, self._max_record = where, whole, max_record
+        self.kept = len(self._line) + 1
+        self._before = b"[" if whole else _BAD
+        """The last part of the array, a key of `_MAY_FOLLOW`."""
         self._wasted = 0
 
-    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+    def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
         """Find the whole elements."""
         starts: list[int] = []
         stops: list[int] = []
         position = 0
         while (start := self._after_between(data, position, size)) < size:
-            if self._ended:
-                raise damaged(self._where, "there is more data after the end of the array")
-            if self._is_array and data[start] == ord("]"):
-                self._ended, position = True, start + 1
+            before = self._before
+            if data[start] in b",]":
+                self._take(bytes(data[start : start + 1]), data, start, size)
+                position = start + 1
                 continue
+            self._take(_ELEMENT, data, start, size)
             try:
                 stop = self._end_of_element(data, start, size, final=final)
             except _Incomplete:
+                self._before = before
                 return Spans(starts, stops, start)
             starts.append(start)
             stops.append(stop)
             position = stop
-        if final and self._whole and self._is_array and not self._ended:
+            if stop >= enough:
+                return Spans(starts, stops, stop)
+        if final and self._whole and self._is_array and self._before != b"]":
             raise damaged(self._where, "the array does not end: the file is truncated")
         return Spans(starts, stops, size)
 
     def _after_between(self, data: bytearray, position: int, size: int) -> int:
+        """Return the next place that is not white space, after at most one comma."""
         found = _BETWEEN.match(data, position, size)
+        if found and found[1]:
+            self._take(b",", data, found.start(1), size)
         return found.end() if found else position
+
+    def _take(self, part: bytes, data: bytearray, start: int, size: int) -> None:
+        """Note the next part of the file; raise a DamagedInputError if it must not follow."""
+        if part not in (_MAY_FOLLOW[self._before] if self._is_array else (_ELEMENT,)):
+            stop = min(start + MAX_SHOWN_BYTES, size)
+            shown = one_line(data[start:stop].decode(errors="replace"))
+            why = "a comma is missing" if part == _ELEMENT else "a value is missing"
+            if self._before == b"]":
+                why = "there is more data after the end of the array"
+            raise damaged(self._where, f"{why}, before {shown!r}")
+        self._before = part
 
     def _end_of_element(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of an element, or the start of the next one."""
-        limit = min(start + MAX_ELEMENT_BYTES, size)
+        limit = min(start + self._max_record, size)
         stop = self._end_by_brackets(data, start, limit)
         if stop > 0 and (stop < size or final or data[stop - 1] in b'}]"'):
             return stop
@@ -221,9 +250,10 @@ class _ElementScanner:
 
     def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a bad element: the next line that starts like the first element."""
+        self._before = _BAD
         if not self._has_lines or self._wasted > MAX_WASTED_BYTES:
-            where = f"the element at byte {start:,} of a block"
-            raise damaged(self._where, f"{where} does not end, and no next element can be found")
+            where = f"an element does not end within {self._max_record:,} bytes"
+            raise damaged(self._where, f"{where}, and no next element can be found")
         stop = data.find(self._line + b"{", start, size)
         if stop < 0 and not final:
             raise _Incomplete
@@ -231,3 +261,12 @@ class _ElementScanner:
         if stop < 0 and self._is_array and data[end - 1] == ord("]"):
             end = start + len(data[start : end - 1].rstrip(_WHITE_SPACE))
         return end - 1 if data[end - 1] == ord(",") else end
+
+    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+        """Return the start of the next line that starts like the first element."""
+        self._before = _BAD
+        stop = data.find(self._line + b"{", 0, size)
+        if stop < 0 and final and self._is_array:
+            body = data[:size].rstrip(_WHITE_SPACE)
+            stop = len(body) - 2 if body.endswith(b"]") else -1
+        return max(stop + 1, 0)

@@ -66,7 +66,8 @@ class JsonLines(ByteFormat):
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
         """Return names and dotted paths of fields in the first records; empty if unreadable."""
         with opened(source) as stream:
-            _, first = next(iter_blocks(stream, 0, None, b"\n", PREVIEW_BYTES), (0, b""))
+            blocks = iter_blocks(stream, 0, None, b"\n", PREVIEW_BYTES, fields.max_record)
+            _, first = next(blocks, (0, b""))
         require_memory(len(first))
         found: set[str] = set()
         for line in first.removeprefix(BOM).splitlines()[:MAX_RECORDS]:
@@ -122,7 +123,8 @@ class JsonlParser:
         body = block[bom_bytes:] if bom_bytes else block
         require_memory(len(body))
         starts, stops = line_bounds(body)
-        records = decode_block(self._decoder, body, starts, stops)
+        may_be_long = len(body) > self._fields.max_record
+        records = None if may_be_long else decode_block(self._decoder, body, starts, stops)
         if records is not None:
             batch = DocumentBatch(
                 source,
@@ -156,6 +158,8 @@ class JsonlParser:
 
     def _parse_line(self, line: bytes) -> Any:
         """Parse the record of a line, or return why that fails as (reason, detail)."""
+        if problem := self._fields.too_long(len(line)):
+            return problem
         try:
             line.decode()
         except UnicodeDecodeError as error:
@@ -217,6 +221,7 @@ class RenderingParser:
     """Parses blocks of lines into records and renders them, for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
+        self._fields = fields
         self._renderer = RecordRenderer(fields)
         self._decoder = msgspec.json.Decoder(_object_type(fields.wanted))
 
@@ -226,7 +231,8 @@ class RenderingParser:
         body, offset, index = block.content[bom_bytes:], block.start + bom_bytes, source.index
         require_memory(len(body))
         starts, stops = line_bounds(body)
-        records = decode_block(self._decoder, body, starts, stops)
+        may_be_long = len(body) > self._fields.max_record
+        records = None if may_be_long else decode_block(self._decoder, body, starts, stops)
         if records is None:
             batch = self.parse_each(body, offset, index, starts, stops)
         else:
@@ -265,6 +271,8 @@ class RenderingParser:
 
     def _parse_line(self, line: bytes) -> Any:
         """Parse the record of a line, or return why that fails as (reason, detail)."""
+        if problem := self._fields.too_long(len(line)):
+            return problem
         try:
             line.decode()
             return self._decoder.decode(line)

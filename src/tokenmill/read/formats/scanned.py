@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
-from tokenmill.read.blocks import BOM, Window
+from tokenmill.read.blocks import BOM, OpenRecord, Window, long_record
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import (
@@ -52,14 +52,21 @@ class Spans(NamedTuple):
 class Scanner(Protocol):
     """Finds the records of one file, independent of how its bytes are cut into blocks."""
 
-    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+    kept: int
+    """Bytes before those not yet seen that `end_of_long` needs, to find an end across them."""
+
+    def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
         """Find the whole records in the first `size` bytes of `data`, starting between records.
 
-        If `final`, no bytes follow, and all bytes are consumed.
+        Those that start after `enough` bytes are left for the next scan. If `final`, no bytes
+        follow, and all others are consumed.
 
         Raises:
             DamagedInputError: the rest of the file cannot be read.
         """
+
+    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+        """Return the end of a record that is too long and started before `data`, or 0."""
 
 
 class Scanned(NamedTuple):
@@ -91,8 +98,11 @@ class ScannedFormat(ByteFormat):
         """Return the number of bytes before the first record; None if more bytes are needed."""
         raise NotImplementedError
 
-    def scanner(self, opening: bytes, where: str, *, whole: bool) -> Scanner:
-        """Return a scanner for a file, or a part of it if not `whole`; errors name `where`."""
+    def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
+        """Return a scanner for a file, or a part of it if not `whole`; errors name `where`.
+
+        Every record of more than `max_record` bytes is bad.
+        """
         raise NotImplementedError
 
     def blocks(
@@ -109,8 +119,8 @@ class ScannedFormat(ByteFormat):
         with opened(source, raw, (0, source.num_bytes)) as stream:
             window = Window(stream, 0, block_bytes)
             opening = self.read_opening(window, source.where)
-            scanner = self.scanner(opening, source.where, whole=True)
-            yield from _scan(window, opening, scanner, is_first=True)
+            scanner = self.scanner(opening, source.where, fields.max_record, whole=True)
+            yield from _scan(window, opening, scanner, fields.max_record, is_first=True)
 
     def read_opening(self, window: Window, where: str) -> bytes:
         """Remove the opening from a window at the start of a file; messages name `where`.
@@ -122,6 +132,7 @@ class ScannedFormat(ByteFormat):
         while size is None and not final and window.filled <= MAX_OPENING_BYTES:
             final = window.fill()
             size = self.opening_bytes(window.buffer, window.filled, final=final)
+            window.grow(2 * MAX_OPENING_BYTES)
         size = window.filled if size is None else size
         if size > MAX_OPENING_BYTES:
             raise damaged(where, f"no record starts within {MAX_OPENING_BYTES:,} bytes")
@@ -144,23 +155,37 @@ class ScannedFormat(ByteFormat):
             opening = stream.read(int.from_bytes(stream.read(_OPENING_SIZE_BYTES), "little"))
             is_first = not spool.first
             window = Window(stream, len(opening) if is_first else spool.first, block_bytes)
-            scanner = self.scanner(opening, source.where, whole=False)
-            yield from _scan(window, opening, scanner, is_first=is_first)
+            scanner = self.scanner(opening, source.where, fields.max_record, whole=False)
+            yield from _scan(window, opening, scanner, fields.max_record, is_first=is_first)
 
 
-def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -> Iterator[Block]:
+def _scan(
+    window: Window, opening: bytes, scanner: Scanner, max_record: int, *, is_first: bool
+) -> Iterator[Block]:
     """Yield the remaining blocks of a window; the opening counts as part of the first one."""
+    start = 0 if is_first else window.offset
+    for body, spans in _bodies(window, scanner, max_record):
+        stop = window.offset
+        if stop > start:
+            is_open = isinstance(body, OpenRecord)
+            yield Block(start, stop, stop - start, Scanned(opening, body, spans), is_open)
+        start = stop
+
+
+def _bodies(window: Window, scanner: Scanner, max_record: int) -> Iterator[tuple[bytes, Spans]]:
+    """Remove all bytes from a window, and yield them with their records."""
+    most = max_record + 1 + scanner.kept
+    window.size = window.wanted = min(window.size, most)
     final = False
     while not final:
         final = window.fill()
-        spans = scanner.scan(window.buffer, window.filled, final=final)
-        if not spans.consumed and not (is_first and final):
-            continue
-        start = 0 if is_first else window.offset
-        body, is_first = window.take(spans.consumed), False
-        if window.offset > start:
-            content = Scanned(opening, body, spans)
-            yield Block(start, window.offset, window.offset - start, content)
+        spans = scanner.scan(window.buffer, window.seen, window.size, final=final)
+        final = final and spans.consumed == window.seen
+        if spans.consumed or final:
+            yield window.take(spans.consumed), spans
+        elif not window.grow(most):
+            for _, body in long_record(window, scanner.kept, scanner.end_of_long):
+                yield body, Spans([0], [len(body)], 0)  # only those of the first are read
 
 
 class _BodyWriter:

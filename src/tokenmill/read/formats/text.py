@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -42,47 +43,46 @@ class Text(ByteFormat):
         self, stream: BinaryIO, start: int, stop: int | None, fields: Fields, block_bytes: int
     ) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of documents, or without a separator the whole file, even if it is empty."""
-        if self.reads_whole(fields):
-            return iter([(0, stream.read())])
-        return super().split(stream, start, stop, fields, block_bytes)
+        blocks = super().split(stream, start, stop, fields, block_bytes)
+        return chain([next(blocks, (0, b""))], blocks) if self.reads_whole(fields) else blocks
 
     def parser(self, fields: Fields) -> Parse:
-        separator = self.delimiter(fields) or None
-
         def parse(block: Block, source: Source) -> DocumentBatch:
-            return parse_text_block(block.content, block.start, source.index, separator)
+            return parse_text_block(block.content, block.start, source.index, fields)
 
         return parse
 
 
-def parse_text_block(
-    block: bytes, offset: int, source: int, separator: bytes | None
-) -> DocumentBatch:
+def parse_text_block(block: bytes, offset: int, source: int, fields: Fields) -> DocumentBatch:
     """Return the documents of `block`, which starts at byte `offset` of the source.
 
     The separator is removed and counts as part of the record before it. Without a separator, the
     block is a whole file and one document, including its last line end.
     """
+    separator = (fields.separator or "").encode()
     bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
     body = block[bom_bytes:]
     pieces = body.split(separator) if separator else [body]
     is_open = bool(pieces[-1])
     if separator and not is_open:
         pieces.pop()  # the rest belongs to the next block
-    closing = len(separator or b"")
+    closing = len(separator)
     sizes = np.array([len(piece) + closing for piece in pieces], dtype=np.int64)
     if is_open:
         sizes[-1] -= closing
     positions = offset + bom_bytes + np.cumsum(sizes) - sizes
     texts, keep, rejected = [], [], []
     for index, piece in enumerate(pieces):
-        try:
-            texts.append(piece.decode())
-            keep.append(index)
-        except UnicodeDecodeError as error:
-            detail = f"{error.reason} at byte {error.start} of the document"
-            place, size = int(positions[index]), int(sizes[index])
-            rejected.append(Rejection(source, place, size, "invalid-utf8", detail, piece))
+        problem = fields.too_long(int(sizes[index]))
+        if not problem:
+            try:
+                texts.append(piece.decode())
+                keep.append(index)
+                continue
+            except UnicodeDecodeError as error:
+                problem = "invalid-utf8", f"{error.reason} at byte {error.start} of the document"
+        place, size = int(positions[index]), int(sizes[index])
+        rejected.append(Rejection(source, place, size, *problem, piece))
     return DocumentBatch(
         source,
         texts,

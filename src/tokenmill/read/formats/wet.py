@@ -19,7 +19,7 @@ from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import ADVICE, holds_wet
 from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse
-from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Spans
+from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
 from tokenmill.records import DocumentBatch
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 TEXT = "text"
 """The name of the text field; all other fields are headers."""
 MAX_HEAD_BYTES = 1 << 16
-MAX_TEXT_BYTES = 1 << 27
-"""Largest Content-Length; a record with a larger one is bad."""
 MAX_WASTED_BYTES = 1 << 33
 """Most bytes read because of wrong lengths of bad records in one file."""
 MAX_LINE_ENDS = 1 << 16
@@ -83,9 +81,9 @@ class Wet(ScannedFormat):
         """Return 0: the first bytes are a record, even if it is skipped."""
         return 0
 
-    def scanner(self, opening: bytes, where: str, *, whole: bool) -> _RecordScanner:
+    def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
         """Return a scanner that finds records."""
-        return _RecordScanner(where)
+        return _RecordScanner(where, max_record)
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns records into documents."""
@@ -123,11 +121,13 @@ class _Incomplete(Exception):
 class _RecordScanner:
     """Finds the records of one file."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    kept = VERSION_BYTES + 1
+
+    def __init__(self, where: str, max_record: int) -> None:
+        self._where, self._max_record = where, max_record
         self._wasted = 0
 
-    def scan(self, data: bytearray, size: int, *, final: bool) -> Spans:
+    def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
         """Find the whole records of any type; a bad record extends to the next one."""
         starts: list[int] = []
         stops: list[int] = []
@@ -140,11 +140,13 @@ class _RecordScanner:
             starts.append(start)
             stops.append(stop)
             position = stop
+            if stop >= enough:
+                return Spans(starts, stops, stop)
         return Spans(starts, stops, size)
 
     def _end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         head = _head_of(data, start, size)
-        if head and head.length <= MAX_TEXT_BYTES:
+        if head and head.length <= self._max_record:
             stop = head.end + head.length
             if data.startswith(_SEPARATOR, stop) and stop + len(_SEPARATOR) <= size:
                 return stop
@@ -163,11 +165,14 @@ class _RecordScanner:
         """Return the end of a bad record: the next line that starts a record."""
         found = _NEXT.search(data, start, size)
         if not found and not final:
-            if size - start > MAX_TEXT_BYTES:
-                raise damaged(self._where, f"no record starts within {MAX_TEXT_BYTES:,} bytes")
             raise _Incomplete
         stop = found.start() if found else size
         return start + len(data[start:stop].rstrip(b"\r\n"))
+
+    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+        """Return the end of the line before the next record."""
+        found = _NEXT.search(data, 0, size)
+        return found.start() + 1 if found else 0
 
     def _waste(self, num_bytes: int) -> None:
         self._wasted += num_bytes

@@ -245,7 +245,7 @@ def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
 def _spelled(value: Any, kind: Any, name: str) -> Any:
     """Convert spellings of a value to the types of options."""
     if isinstance(value, str):
-        if name == "resources.memory":
+        if name in ("resources.memory", "read.max_record"):
             return parse_bytes(value)
         if name == "pack.sequence_length":
             return parse_length(value)

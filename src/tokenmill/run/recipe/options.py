@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.pack.options import PackOptions
-from tokenmill.read.fields import Fields
+from tokenmill.read.fields import MAX_RECORD_BYTES, Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.kinds import AnyRendering
@@ -72,6 +72,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             "(default: one document per file)"
         ),
     ] = None
+    max_record: Annotated[
+        Positive | None,
+        Meta(
+            description="longest record, e.g. 200MiB; a longer one is rejected, except in tables "
+            "(default: 64 MiB)"
+        ),
+    ] = None
     streaming: Annotated[
         bool, Meta(description="read Parquet files of hf:// inputs without downloading them")
     ] = False
@@ -103,6 +110,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             self.separator,
             rendering=self._rendering,
             optional=optional,
+            max_record=self.max_record or MAX_RECORD_BYTES,
         )
 
     @property
