@@ -154,6 +154,13 @@ def test_our_chatml_is_that_of_transformers(tokenizer: Any) -> None:
     assert ours(tokenizer, CHATML, messages, None) == masks(tokenizer, CHATML, messages, None)
 
 
+def test_our_chatml_has_the_masks_of_trls_templates_for_chatml(tokenizer: Any) -> None:
+    """TRL also trains on the line break after <|im_end|>."""
+    training = (TEMPLATES / "qwen3_instruct_2507_training.jinja").read_text()
+    messages, _ = CONVERSATIONS["two turns"]
+    assert ours(tokenizer, CHATML, messages, None) == masks(tokenizer, training, messages, None)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     import torch

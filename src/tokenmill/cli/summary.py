@@ -199,8 +199,11 @@ def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
     if not (chat := policies.chat):
         yield "special", f"strings in text are read as {special}"
         return
-    refused = "read as control tokens" if special == "control" else "not accepted"
-    yield "special", f"strings in the contents of messages are {refused}"
+    if special == "control":
+        yield "special", "strings in the contents of messages are read as control tokens"
+    else:
+        markers = " and turn markers" if policies.has_template else ""
+        yield "special", f"strings{markers} in the contents of messages are not accepted"
     loss = "the completion" if chat.chat == "prompt-completion" else ", ".join(chat.loss_on)
     yield "chat", f"{chat.chat}, with loss on {loss}"
 

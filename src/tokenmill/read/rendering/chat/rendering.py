@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import jinja2
 
 from tokenmill.errors import DataError, UserError
 from tokenmill.read.rendering.chat.conversations import Conversations
+from tokenmill.read.rendering.chat.markers import ControlStrings, TurnMarkers
 from tokenmill.read.rendering.chat.records import conversation_of
 from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
 from tokenmill.read.rendering.chat.turns import (
@@ -22,7 +23,6 @@ from tokenmill.read.rendering.chat.turns import (
 from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
-PROBE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}]
 
 
 class ConversationRenderer:
@@ -41,21 +41,17 @@ class ConversationRenderer:
             self._template = ChatTemplate(
                 description.template, description.tokens, description.date
             )
-            self._template.render(PROBE, None, {})
         except jinja2.TemplateSyntaxError as error:
             why = f"line {error.lineno}: {error.message}"
             raise UserError("cannot read the chat template", why=why) from error
-        except (LimitError, MemoryError, RecursionError):
-            raise
-        except Exception:  # it may ask for more than the probe has; records say what is wrong
-            return
+        self._markers = TurnMarkers(self._template, description.tokens, self._control)
 
     def render(self, record: Mapping[str, Any]) -> RenderedText:
         """Render the text of a record.
 
         Raises:
             UnfitRecordError: the record is rejected.
-            DataError: the record contains a special token, which stops the build.
+            DataError: the record contains a special token or a marker, which stops the build.
         """
         found = conversation_of(record, self._description.chat)
         try:
@@ -102,34 +98,27 @@ class ConversationRenderer:
         """Return the number of special tokens in the strings of a conversation.
 
         Raises:
-            UnfitRecordError: there is one, and such records are rejected.
-            DataError: there is one, and it stops the build.
+            UnfitRecordError: there is one, or a turn marker, and such records are rejected.
+            DataError: there is one, or a turn marker, and it stops the build.
         """
-        tokens = [token for text in _strings([*found]) for token in self._control.found(text)]
-        special_tokens = self._description.special_tokens
-        if not tokens or special_tokens == "control":
-            return len(tokens)
-        why = f"{tokens[0]!r} in a message would be read as a control token"
+        strings = [*_strings([*found])]
+        if self._description.special_tokens == "control":
+            return sum(len(self._control.found(text)) for text in strings)
+        if isinstance(found, Conversation):  # a template can trim contents and join them
+            strings.append("".join(map(str.strip, _contents(found.messages))))
+        finders = {"special token": self._control.found, "turn marker": self._markers.found}
+        for kind, find in finders.items():
+            if strange := [each for text in strings for each in find(text)]:
+                self._refuse(kind, strange[0], _place(found, find))
+        return 0
+
+    def _refuse(self, kind: str, string: str, where: str) -> NoReturn:
+        why = f"{string!r} in {where} would be read as a {kind}"
         hint = "use --special-tokens control to accept it"
-        if special_tokens == "error":
-            what = "a conversation contains a special token"
+        if self._description.special_tokens == "error":
+            what = f"a conversation contains a {kind}"
             raise DataError(what, why=why, hint=f"{hint}, with --overwrite")
-        raise UnfitRecordError("special-token-in-content", f"{why}; {hint}")
-
-
-class ControlStrings:
-    """Finds special tokens in texts; checks their first characters first, as most have none."""
-
-    def __init__(self, strings: tuple[str, ...]) -> None:
-        strings = tuple(sorted(filter(None, strings), key=len, reverse=True))
-        self._starts = {string[:2] for string in strings}
-        self._pattern = re.compile("|".join(map(re.escape, strings)) or "(?!)")
-
-    def found(self, text: str) -> list[str]:
-        """Return the special tokens in a text."""
-        if not any(start in text for start in self._starts):
-            return []
-        return self._pattern.findall(text)
+        raise UnfitRecordError(f"{kind.replace(' ', '-')}-in-content", f"{why}; {hint}")
 
 
 def _refuse_addresses(text: str, conversation: Conversation) -> None:
@@ -160,3 +149,17 @@ def _strings(value: object) -> Iterator[str]:
 def _text_of(part: object) -> str:
     text = part.get("text") if isinstance(part, dict) else part
     return text if isinstance(text, str) else ""
+
+
+def _place(found: Conversation | tuple[str, str], find: Callable[[str], list[str]]) -> str:
+    """Return where a string is found first."""
+    messages = found.messages if isinstance(found, Conversation) else []
+    places = (index for index, each in enumerate(messages) if any(map(find, _strings(each))))
+    return "the record" if (index := next(places, None)) is None else f"message {index}"
+
+
+def _contents(messages: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the texts of messages, part by part."""
+    for message in messages:
+        content = message.get("content")
+        yield from map(_text_of, content if isinstance(content, list) else [content])
