@@ -75,6 +75,7 @@ def _are_folders(path: tuple[str, ...]) -> bool:
     return not archives and len(finders) <= 1  # one is `importlib`'s own
 
 
+@functools.lru_cache(maxsize=64)  # a build asks for a dozen versions four times
 def _version_in(info: Path) -> str | None:
     """Return the version in a metadata folder, or None if it cannot be read."""
     if info.suffix != ".dist-info":

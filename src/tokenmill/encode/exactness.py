@@ -190,6 +190,8 @@ def compare_tokens(
     """Raise an EngineError if two encodings of the same texts differ."""
     if len(found.offsets) != len(expected.offsets):
         raise EngineError(f"{name} returned {len(found.offsets) - 1} documents for {len(texts)}")
+    if np.array_equal(found.offsets, expected.offsets) and np.array_equal(found.ids, expected.ids):
+        return  # the usual case, a hundred times as fast as text by text
     for i, text in enumerate(texts):
         ours = found.ids[found.offsets[i] : found.offsets[i + 1]]
         theirs = expected.ids[expected.offsets[i] : expected.offsets[i + 1]]
