@@ -14,6 +14,9 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from tokenmill.encode import exactness
+from tokenmill.encode.adversarial import adversarial_texts
+
 pytest_plugins = ["cloud_kit.s3_fixtures", "slurm_fixtures"]
 """Not in files of their own folders, also called conftest.py: tests import from this one."""
 
@@ -39,6 +42,21 @@ TEXTS = [
     "日本語のテキスト と emoji 😀",
     "a",
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_exams(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Builds examine their engines with 600 of 3,000 strings: each one alone, doubled and between
+    letters, but few of the random mixes, which take half of the time of a small build.
+
+    The tests of encoding have all, and modules that ask for `WHOLE_EXAMS`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if "encode" not in request.path.parts and not hasattr(request.module, "WHOLE_EXAMS"):
+            patch.setattr(
+                exactness, "adversarial_texts", lambda specials: adversarial_texts(specials)[:600]
+            )
+        yield
 
 
 @pytest.fixture(scope="session")

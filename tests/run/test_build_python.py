@@ -37,6 +37,8 @@ HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE)}
 NAME = "python:python_tokenizers:make_bytes"
 MILLION = 1_000_000
+WHOLE_EXAMS = True
+"""Some tokenizers here count their calls."""
 
 
 @pytest.fixture(autouse=True)
