@@ -54,6 +54,9 @@ from tokenmill.row_format import Labels
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
+PLAN_BYTES_CHECKED = 256 << 20
+"""A larger plan is not compared with its digests: that would delay the first batch of each rank."""
+
 BoolArray = npt.NDArray[np.bool_]
 
 
@@ -136,7 +139,7 @@ class RowReader:
 
     Raises:
         UserError: the plan belongs to another dataset.
-        VerificationError: an array of the plan is damaged.
+        VerificationError: an array of a plan of up to `PLAN_BYTES_CHECKED` is damaged.
     """
 
     def __init__(
@@ -147,7 +150,8 @@ class RowReader:
         dtype: np.dtype[np.integer] | None = None,
     ) -> None:
         plan.check_dataset(dataset)
-        plan.check_arrays()
+        if sum(file.bytes for file in plan.manifest.files) <= PLAN_BYTES_CHECKED:
+            plan.check_arrays()
         self.dataset, self.plan = dataset, plan
         self.targets = labels if isinstance(labels, Targets) else Targets(labels=labels)
         tokenizer = dataset.manifest.tokenizer
