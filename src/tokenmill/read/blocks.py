@@ -62,7 +62,7 @@ def long_record(
     """
     final, end = False, 0
     while not (final or end):
-        yield window.offset, OpenRecord(window.take(window.seen - kept))
+        yield window.offset, window.take(window.seen - kept, OpenRecord)
         window.wanted += kept
         final = window.fill()
         end = find_end(window.buffer, window.seen, final)
@@ -132,10 +132,10 @@ class Window:
         found = self.buffer.rfind(delimiter, 0, self.filled) if delimiter else -1
         return found + len(delimiter) if found >= 0 else 0
 
-    def take(self, end: int) -> bytes:
+    def take(self, end: int, kind: type[bytes] = bytes) -> bytes:
         """Remove the bytes up to `end` from the window and return them."""
         with memoryview(self.buffer) as view:
-            block = bytes(view[:end])
+            block = kind(view[:end])
         self.drop(end)
         return block
 
