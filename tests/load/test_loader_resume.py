@@ -60,6 +60,7 @@ def run_of(corpora: dict[int, list[Path]]) -> Cases:
     return found
 
 
+@pytest.mark.parametrize("at_once", [1, pytest.param(5, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("even_attention", [True, False], ids=["even", "in order"])
 @pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
 def test_stopped_at_any_step_and_resumed_on_any_number_of_ranks_it_is_the_same_run(
@@ -67,19 +68,21 @@ def test_stopped_at_any_step_and_resumed_on_any_number_of_ranks_it_is_the_same_r
     sources: int,
     shuffle: str,
     even_attention: bool,
+    at_once: int,
     run_of: Cases,
 ) -> None:
     """The state is that of one rank; the next test shows that it is that of any.
 
-    Where each rank takes its neighbours of a batch in order, numbers of ranks take turns.
+    Numbers of ranks take turns; the soak has them all at every stop.
     """
     anew, run = run_of(plan, sources, shuffle)
     expected = all_bytes(run.batches)
     assert 8 <= len(run) <= 18
     assert _steps_of_two_epochs(anew, len(run))
+    first = SHUFFLES.index(shuffle) + sources
     for stop in range(len(run)):
-        in_turn = WORLD_SIZES[stop % len(WORLD_SIZES)]
-        for world_size in WORLD_SIZES if even_attention else [in_turn]:
+        for turn in range(stop + first, stop + first + at_once):
+            world_size = WORLD_SIZES[turn % len(WORLD_SIZES)]
             options = {"even_attention": even_attention}
             ranks = resumed(anew, run.states[stop], world_size, **options)
             assert ranks[-1].digest(stop) == run.digests[stop]
@@ -165,15 +168,17 @@ def _steps_of_two_epochs(anew: Open, num_steps: int) -> list[int]:
 # Beyond the matrix: tokens in place of rows, curricula, shares that change, endless epochs.
 
 
+@pytest.mark.parametrize("at_once", [1, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 def test_batches_of_constant_tokens_are_the_same_on_any_number_of_ranks(
-    shuffle: str, corpora: dict[int, list[Path]]
+    shuffle: str, at_once: int, corpora: dict[int, list[Path]]
 ) -> None:
     anew = opener(corpora[1], "buckets", shuffle=shuffle, global_batch_size=None)
     run = Run.of(lambda **options: anew(tokens_per_batch=256, **options))
     assert {batch["input_ids"].shape for batch in run.batches} == {(32, 8), (16, 16), (8, 32)}
     for stop in range(len(run)):
-        for world_size in (1, 2, 4, 8):
+        for turn in range(stop, stop + at_once):
+            world_size = (1, 2, 4, 8)[turn % 4]
             tokens = 256 // world_size
             ranks = resumed(anew, run.states[stop], world_size, tokens_per_batch=tokens)
             assert ranks[0].digest(stop) == run.digests[stop]

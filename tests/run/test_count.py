@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import command, contents, random_texts, wait_for
+from corpora import command, contents, random_texts, tokenmill_here, wait_for
 from toy_executor import LastFirst
 
 import tokenmill
@@ -194,23 +194,19 @@ def test_units_that_die_run_again_document_by_document(corpus: Path, tmp_path: P
 def test_a_killed_count_resumes_and_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     inputs = [corpus / "a.jsonl", corpus / "c.parquet"]
 
-    def start(out: Path, workers: int) -> subprocess.Popen[bytes]:
-        arguments = ["tokenizer", "count", *inputs, "--split", "gpt2", "--by", "input"]
-        arguments += ["--out", out, "--workers", workers]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command(*arguments), stdout=pipe, stderr=pipe)
-
-    clean, killed = start(tmp_path / "clean", 1), start(tmp_path / "killed", 2)
-    wait_for(lambda: [*(tmp_path / "killed").glob("work/receipts/0*.json")], 60)
+    arguments = ["tokenizer", "count", *inputs, "--split", "gpt2", "--by", "input", "--out"]
+    out, clean = tmp_path / "killed", tmp_path / "clean"
+    pipe = subprocess.PIPE
+    killed = subprocess.Popen(command(*arguments, out, "--workers", 2), stdout=pipe, stderr=pipe)
+    wait_for(lambda: [*out.glob("work/receipts/0*.json")], 60)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    resumed = start(tmp_path / "killed", 1)
-    shown, errors = resumed.communicate()
-    assert resumed.returncode == 0, errors
-    assert b"reused" in shown or b"nothing to do" in shown
-    _, errors = clean.communicate()
-    assert clean.returncode == 0, errors
-    assert contents(tmp_path / "killed") == contents(tmp_path / "clean")
+    resumed = tokenmill_here(*arguments, out, "--workers", 1)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "reused" in resumed.stdout or "nothing to do" in resumed.stdout
+    again = tokenmill_here(*arguments, clean, "--workers", 1)
+    assert again.returncode == 0, again.stderr
+    assert contents(out) == contents(clean)
 
 
 def test_a_count_that_is_complete_is_not_made_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from corpora import command, contents, documents, random_texts
+from corpora import command, contents, documents, random_texts, tokenmill_here
 from huggingface_hub import constants
 
 import tokenmill
@@ -185,7 +185,8 @@ def test_a_killed_streamed_build_resumes_to_the_same_bytes(
     hub.commit("o/n", {"big.parquet": parquet(random_texts(30_000, seed=9), rows=2000)})
     arguments = ["build", NAME, "--tokenizer", tokenizer_path, "--streaming", "--workers", 2,
                  "--cache-dir", tmp_path / "cache", "--out"]  # fmt: skip
-    subprocess.run(command(*arguments, tmp_path / "clean"), check=True, capture_output=True)
+    clean = tokenmill_here(*arguments, tmp_path / "clean")
+    assert clean.returncode == 0, clean.stderr
     out = tmp_path / "out"
     for seconds in (1.2, 1.7, 60.0):
         process = subprocess.Popen(
