@@ -107,6 +107,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (EncodeOptions, "eos"): int,
     (EncodeOptions, "pad"): int,
     (ReadOptions, "max_record"): str,
+    (LimitOptions, "audit_share"): str,
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
     (ChatOptions, "chat_template"): Path,

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from tokenmill.words.byte_strings import UInt8Array
+UInt8Array = npt.NDArray[np.uint8]
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
