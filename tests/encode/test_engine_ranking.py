@@ -8,13 +8,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tokenizer_kit import added_token, as_file, byte_level_json, sentencepiece_json
+import tokenizers
+from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
 from trained_kit import trained
 
 from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import EngineError, UserError
 from tokenmill.installed import install_command
 
@@ -68,6 +70,29 @@ def test_memo_takes_what_fast_engines_cannot_where_texts_may_be_cut(installed: s
     expected = Candidates(("memo", "reference"), objections)
     assert rank_engines(WORD_PIECE_FILE, False) == expected
     assert rank_engines(WORD_PIECE_FILE, True) == expected
+
+
+UNTYPED = {"unk_token": "[UNK]", "vocab": {"[UNK]": 0}}
+UNTYPED_PIECES = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({**UNTYPED, **UNTYPED_PIECES}, "WordPiece"),
+        ({**UNTYPED, "max_input_chars_per_word": 100}, "WordLevel"),
+        (UNTYPED, "WordLevel"),
+        ({**UNTYPED, **UNTYPED_PIECES, "merges": []}, "BPE"),
+        ({**UNTYPED, **UNTYPED_PIECES, "merges": None}, "WordPiece"),
+        ({"vocab": [["[UNK]", 0.0]], "unk_id": 0}, "Unigram"),
+        ({"vocab": [["[UNK]", 0.0]], "unk_id": 0, "merges": []}, "Unigram"),
+    ],
+)
+def test_a_model_without_a_type_has_that_of_the_library(model: Json, expected: str) -> None:
+    file = as_file({**byte_level_json(), "pre_tokenizer": None, "model": model})
+    library = tokenizers.Tokenizer.from_str(file.data.decode())
+    assert type(library.model).__name__ == expected
+    assert read_tokenizer(file.data)["model"]["type"] == expected
 
 
 def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) -> None:

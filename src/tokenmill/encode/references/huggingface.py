@@ -14,6 +14,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_tokenizer_json, load_failures
+from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import UserError
 from tokenmill.installed import installed_version
 from tokenmill.records import Int64Array, TokenBatch, UInt32Array
@@ -145,6 +146,6 @@ KIND = TokenizerKind(
     reference=HuggingFaceReference,
     components=json_components,
     json_of=lambda file, control_tokens: file.data,
-    outline_of=lambda file, control_tokens: msgspec.json.decode(file.data, type=dict),
+    outline_of=lambda file, control_tokens: read_tokenizer(file.data),
     is_json=True,
 )

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 
 from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import read_tokenizer
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -56,10 +56,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 def json_components(file: TokenizerFile) -> dict[str, Any]:
     """Return the components of a tokenizer.json by name, without those it does not have."""
-    tokenizer: Json = msgspec.json.decode(file.data, type=dict)
+    tokenizer = read_tokenizer(file.data)
     model = dict(tokenizer["model"])
     vocab = model.pop("vocab")
-    model["type"] = model.get("type") or _untyped(model, vocab)
     merges = model.pop("merges", None)
     ids = vocab
     if model["type"] == "Unigram":
@@ -88,15 +87,6 @@ def _scored(vocab: list[Any]) -> list[list[Any]]:
     with np.errstate(over="ignore"):
         scores = np.array([float(score) for _, score in vocab]).astype(np.float32)
     return [[piece[0], score] for piece, score in zip(vocab, scores.tolist(), strict=True)]
-
-
-def _untyped(model: Json, vocab: object) -> str:
-    """Return the type of a model from an old file that does not name it."""
-    if "merges" in model:
-        return "BPE"
-    if isinstance(vocab, list):
-        return "Unigram"
-    return "WordPiece" if "max_input_chars_per_word" in model else "WordLevel"
 
 
 def _merges(merges: list[Any]) -> list[list[str]]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
 from tokenmill.boundaries import batch_of
@@ -15,6 +14,7 @@ from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeSampler
 from tokenmill.encode.subword.unigram import UnigramSampler
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import UserError
 from tokenmill.permutation import UInt64Array
 from tokenmill.records import Int32Array, TokenBatch
@@ -76,7 +76,7 @@ def rate_of(file: TokenizerFile) -> str:
 
 
 def _sampleable(file: TokenizerFile) -> dict[str, Any]:
-    """Return the tokenizer.json, with the model's type filled in if an old file lacks it."""
+    """Return the tokenizer.json, if it can be sampled."""
     if not KINDS[file.kind].is_json:
         raise UserError(
             "the tokenizer cannot be sampled",
@@ -84,15 +84,13 @@ def _sampleable(file: TokenizerFile) -> dict[str, Any]:
             why=f"its kind is {file.kind}; sampling needs a tokenizer.json",
             hint="convert it to tokenizer.json, and check that its ids stay the same",
         )
-    tokenizer: dict[str, Any] = msgspec.json.decode(file.data)
-    model = tokenizer["model"]
-    has_list = isinstance(model.get("vocab"), list)
-    kind = model.setdefault("type", "BPE" if "merges" in model else "Unigram" * has_list)
+    tokenizer = read_tokenizer(file.data)
+    kind = tokenizer["model"]["type"]
     if kind not in ("BPE", "Unigram"):
         raise UserError(
             "the tokenizer cannot be sampled",
             where=file.origin,
-            why=f"its model is {kind or 'of an unknown type'}; only BPE and Unigram can be sampled",
+            why=f"its model is {kind}; only BPE and Unigram can be sampled",
             hint="encode without sampling, or use a tokenizer with a BPE or Unigram model",
         )
     return tokenizer

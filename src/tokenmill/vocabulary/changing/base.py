@@ -18,6 +18,7 @@ from tokenmill.encode.rank_json import ranks_to_json
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import EngineError, UserError
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.counts import WordCounts
@@ -83,9 +84,9 @@ def open_base(file: TokenizerFile) -> Base:
     """
     document = _document(file)
     model = document["model"]
-    kind = model.get("type") or ("BPE" if "merges" in model else "another kind")
     affixes = ("continuing_subword_prefix", "end_of_word_suffix")
-    if kind != "BPE":
+    if model["type"] != "BPE":
+        kind = model["type"]
         raise _refusal(file, f"its model is {kind}; only BPE can be extended and trimmed exactly")
     if any(model.get(affix) for affix in affixes):
         raise _refusal(file, "its tokens have a prefix or suffix for their position in a word")
@@ -170,7 +171,7 @@ def _document(file: TokenizerFile) -> Json:
         data = KINDS[file.kind].json_of(file, False)
     if data is None:
         raise _refusal(file, "it has no equivalent tokenizer.json")
-    document: Json = msgspec.json.decode(data, type=dict)
+    document = read_tokenizer(data)
     if file.kind == "tiktoken":
         encoding, taken = encoding_of(file), set(document["model"]["vocab"].values())
         specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}

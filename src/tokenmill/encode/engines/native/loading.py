@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
 from tokenmill.encode.engines.native.bpe_gate import bpe_objection, is_bert, is_byte_level
@@ -19,6 +17,7 @@ from tokenmill.encode.engines.native.wordpiece_gate import (
     word_level_objection,
     word_piece_objection,
 )
+from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import EngineError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 def native_objection(tokenizer: Json, control_tokens: bool) -> str:
     """Return why native cannot encode this tokenizer exactly; "" if it can."""
-    match tokenizer["model"].get("type", "BPE"):
+    match tokenizer["model"].get("type"):
         case "BPE":
             return bpe_objection(tokenizer, control_tokens)
         case "Unigram":
@@ -50,8 +49,8 @@ def load_native(
     from tokenmill.encode.engines.chunks.cuts import make_cuts
     from tokenmill.encode.engines.native.engine import NativeEngine
 
-    tokenizer: Json = msgspec.json.decode(tokenizer_json)
-    match tokenizer["model"].get("type", "BPE"):
+    tokenizer = read_tokenizer(tokenizer_json)
+    match tokenizer["model"]["type"]:
         case "BPE":
             return _load_bpe(tokenizer, control_tokens, load_reference, cache_bytes)
         case "Unigram":
