@@ -15,6 +15,7 @@ from tokenizer_kit import (
     added_token,
     as_file,
     byte_level_json,
+    documents,
     replace,
     sentencepiece_json,
     sequence,
@@ -23,12 +24,15 @@ from tokenizer_kit import (
 from trained_kit import JSON_NAMES, trained_json
 
 from tokenmill.encode.added_tokens import loaded_ids
+from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.engines.gate import (
     EXACT_SPLITS,
     FASTOKENS_SPLITS,
     fastokens_objection,
     gigatoken_objection,
+    overlapping_tokens,
 )
+from tokenmill.encode.kinds import load_reference
 from tokenmill.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)
@@ -205,16 +209,12 @@ BOTH_REFUSED = {
         added(added_token("<|x|>", 260), added_token("<|y|>", 259)),
         "an added token with an id that the library ignores",
     ),
-    "a raw token that ends in the start of a normalized one": (
-        added(added_token("zqxjj", 259), added_token("jjkkq", 260, normalized=True)),
-        "added tokens that overlap",
-    ),
-    "a normalized token that ends in the start of a raw one": (
-        added(added_token("zqxjj", 259, normalized=True), added_token("jjkkq", 260)),
-        "added tokens that overlap",
-    ),
-    "a raw token inside a normalized one": (
-        added(added_token("qxj", 259), added_token("zqxjj", 260, normalized=True)),
+    "a raw token that overlaps a normalized one, and a special one that is normalized": (
+        added(
+            added_token("zqxjj", 259),
+            added_token("jjkkq", 260, normalized=True),
+            added_token("<s>", 261, normalized=True, special=True),
+        ),
         "added tokens that overlap",
     ),
     "bytes missing from a byte-level vocabulary": (
@@ -372,3 +372,59 @@ def test_the_gate_numbers_added_tokens_as_the_reference_does(
     loaded = tokenizers.Tokenizer.from_str(as_file(tokenizer).data.decode())
     expected = [loaded.token_to_id(token["content"]) for token in tokens]
     assert loaded_ids(tokenizer["model"]["vocab"], tokens) == expected
+
+
+OVERLAPS = {
+    "a raw token that ends in the start of a normalized one": (
+        [added_token("zqxjj", 259), added_token("jjkkq", 260, normalized=True)],
+        ["zqxjj"],
+    ),
+    "a normalized token that ends in the start of a raw one": (
+        [added_token("zqxjj", 259, normalized=True), added_token("jjkkq", 260)],
+        ["jjkkq"],
+    ),
+    "a raw token inside a normalized one": (
+        [added_token("qxj", 259), added_token("zqxjj", 260, normalized=True)],
+        ["qxj"],
+    ),
+    "a normalized token inside a raw one": (
+        [added_token("zqxjj", 259), added_token("qxj", 260, normalized=True)],
+        ["zqxjj"],
+    ),
+    "a raw token that strips the spaces of a normalized one": (
+        [added_token("[M]", 259, lstrip=True), added_token("  ", 260, normalized=True)],
+        ["[M]"],
+    ),
+    "DeepSeek": (
+        [added_token("<｜/table>｜", 259), added_token("｜DSML｜", 260, normalized=True)],
+        ["<｜/table>｜"],
+    ),
+    "tokens that are side by side": (
+        [added_token("<a>", 259), added_token("[b]", 260, normalized=True)],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_raw_tokens_that_overlap_normalized_ones_are_named(name: str) -> None:
+    tokens, expected = OVERLAPS[name]
+    assert overlapping_tokens(tokens) == expected
+    assert fastokens_objection(added(*tokens)) == ""
+    refused = "added tokens that overlap" if expected else ""
+    assert gigatoken_objection(added(*tokens)) == refused
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+@pytest.mark.parametrize("control", [False, True])
+def test_texts_with_overlapping_tokens_are_those_of_the_reference(name: str, control: bool) -> None:
+    pytest.importorskip("fastokens")
+    first, second = tokens = OVERLAPS[name][0]
+    file = as_file(added(*tokens))
+    engine, reference = (
+        load_engine("fastokens", file, control, 1 << 20),
+        load_reference(file, control),
+    )
+    ab, ba = first["content"] + second["content"], second["content"] + first["content"]
+    texts = [ab, ba, "zqxjjkkq", "a   [M]  b", "<｜/table>｜DSML｜", f"{ab[:-1]} {ba[1:]}"]
+    assert documents(engine.encode(texts)) == documents(reference.encode(texts))

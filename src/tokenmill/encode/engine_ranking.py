@@ -16,6 +16,7 @@ every machine chooses the same engine. Calibration can veto it; the next one is 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -58,9 +59,10 @@ FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
 
 
 class _Splitting(msgspec.Struct):
-    """The part of a tokenizer.json that splits texts; decoding skips the vocabulary."""
+    """The parts of a tokenizer.json that split texts; decoding skips the vocabulary."""
 
     pre_tokenizer: Json | None = None
+    added_tokens: list[Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +242,19 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
         from tokenmill.encode.engines.fastokens import FastokensEngine
 
         engine = FastokensEngine(data, control_tokens)
-        routes = fastokens_routes(msgspec.to_builtins(msgspec.json.decode(data, type=_Splitting)))
+        splitting = msgspec.to_builtins(msgspec.json.decode(data, type=_Splitting))
+        strings = fastokens_routes(splitting)
+        routes = re.compile("|".join(map(re.escape, strings))) if strings else None
+        in_ascii = any(map(str.isascii, strings))
     else:
         from tokenmill.encode.engines.gigatoken import GigatokenEngine
 
         engine = GigatokenEngine(data, control_tokens, cache_bytes)
-        routes = gigatoken_routes(msgspec.json.decode(data))
+        routes, in_ascii = gigatoken_routes(msgspec.json.decode(data)), False
     if routes:
-        engine = RoutedEngine(engine, routes, lambda: load_reference(file, control_tokens))
+        engine = RoutedEngine(
+            engine, routes, lambda: load_reference(file, control_tokens), in_ascii=in_ascii
+        )
     if file.kind == "tiktoken" and encoding_of(file).form:
         return ComposingEngine(engine)
     return engine

@@ -22,6 +22,7 @@ from tokenmill.words.patterns import (
 
 Json = dict[str, Any]
 
+OVERLAP = "added tokens that overlap"
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 EXACT_SPLITS: set[tuple[str, ...]] = {(LLAMA3_SPLIT,), (QWEN2_SPLIT,)}
 """The patterns of consecutive `Split` steps that both fast engines were tested with."""
@@ -36,6 +37,7 @@ def fastokens_objection(tokenizer: Json) -> str:
     """Return why fastokens cannot encode this tokenizer exactly; "" if it can."""
     return (
         _common_objection(tokenizer)
+        or _hidden_objection(tokenizer)
         or _byte_level_objection(tokenizer, FASTOKENS_SPLITS)
         or _normalizer_objection(tokenizer, is_sentencepiece(tokenizer))
         or _spelling_objection(tokenizer)
@@ -46,11 +48,8 @@ def gigatoken_objection(tokenizer: Json) -> str:
     """Return why gigatoken cannot encode this tokenizer exactly; "" if it can."""
     if objection := _common_objection(tokenizer):
         return objection
-    added: list[list[str]] = [[], []]
-    for token in tokenizer.get("added_tokens") or []:
-        added[bool(token.get("special"))].append(token["content"])
-    if _can_overlap(*added):  # special tokens that are read as text still hide others
-        return "special and ordinary added tokens that overlap"
+    if overlapping_tokens(tokenizer.get("added_tokens") or []):
+        return OVERLAP
     if is_sentencepiece(tokenizer):
         return _gigatoken_sentencepiece_objection(tokenizer)
     if tokenizer.get("normalizer"):
@@ -92,7 +91,7 @@ def _splits_after_spaces(member: Json) -> bool:
 
 def _common_objection(tokenizer: Json) -> str:
     model = tokenizer["model"]
-    if model.get("type", "BPE") != "BPE" or "merges" not in model:
+    if model.get("type") != "BPE" or "merges" not in model:
         return f"model {model.get('type')}"
     added = tokenizer.get("added_tokens") or []
     merges = model["merges"]
@@ -112,28 +111,47 @@ def _common_objection(tokenizer: Json) -> str:
         and not all(token["content"].isascii() for token in added),
         "an added token with an id that the library ignores": loaded_ids(model["vocab"], added)
         != [token["id"] for token in added],
-        "added tokens that overlap": _can_overlap(
-            [token["content"] for token in added if not token.get("normalized")],
-            [token["content"] for token in added if token.get("normalized")],
-        ),
         "bytes that are missing from the vocabulary": not model["vocab"].keys()
         >= needed_bytes(is_sentencepiece(tokenizer)),
     }
     return next((name for name, found in checks.items() if found), "")
 
 
-def _can_overlap(raw: list[str], normalized: list[str]) -> bool:
-    """Whether a raw and a normalized token can overlap in a text.
+def overlapping_tokens(added: list[Json]) -> list[str]:
+    """Return the raw added tokens that can overlap with a normalized one in a text.
 
-    The reference then matches the raw one first, but the engines match the leftmost one.
+    The reference matches the raw ones first, with the spaces that they strip, but the engines match
+    the leftmost one.
     """
-    for ours, theirs in ((raw, normalized), (normalized, raw)):
-        starts = {token[:stop] for token in ours for stop in range(1, len(token) + 1)}
-        if any(token[start:] in starts for token in theirs for start in range(len(token))):
-            return True
-        if any(token and token in other for token in theirs for other in ours):
-            return True
-    return False
+    normalized = [t["content"] for t in added if t["content"] and t.get("normalized")]
+    starts = {token[:stop] for token in normalized for stop in range(1, len(token) + 1)}
+    ends = {token[start:] for token in normalized for start in range(len(token))}
+    beside_spaces = any(map(str.isspace, starts | ends))
+    joined = "\0".join(normalized)
+
+    def overlaps(token: str) -> bool:
+        places = range(1, len(token) + 1)
+        return (
+            token in joined
+            or any(other in token for other in normalized)
+            or not starts.isdisjoint(token[-size:] for size in places)
+            or not ends.isdisjoint(token[:size] for size in places)
+        )
+
+    raw = [token for token in added if token["content"] and not token.get("normalized")]
+    return [
+        token["content"]
+        for token in raw
+        if (beside_spaces and (token.get("lstrip") or token.get("rstrip")))
+        or overlaps(token["content"])
+    ]
+
+
+def _hidden_objection(tokenizer: Json) -> str:
+    """Return why fastokens cannot encode even texts without the overlapping tokens."""
+    added = tokenizer.get("added_tokens") or []
+    both = any(token.get("special") and token.get("normalized") for token in added)
+    return OVERLAP if both and overlapping_tokens(added) else ""
 
 
 def needed_bytes(sentencepiece: bool) -> set[str]:
