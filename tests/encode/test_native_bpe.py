@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipeline_kit import DIGITS, bert_normalizer, metaspace, normalizers
+from published_kit import GEMMA_SPLIT, MARK_SPACES, PREPEND, plain, published, special, with_added
 from tokenizer_kit import (
     BYTE_LEVEL,
     BYTES_ONLY,
@@ -18,7 +20,6 @@ from tokenizer_kit import (
     as_file,
     byte_level_json,
     documents,
-    replace,
     sentencepiece_json,
     sequence,
     split,
@@ -30,19 +31,12 @@ from trained_kit import SENTENCES, trained_json
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine
+from tokenmill.encode.engines.native.added_tokens import longest_of
 from tokenmill.encode.engines.native.loading import native_objection
 from tokenmill.encode.kinds import load_reference
 from tokenmill.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
 
 CACHE_BYTES = 1 << 26
-PREPEND: Json = {"type": "Prepend", "prepend": "▁"}
-MARK_SPACES = replace(" ", "▁")
-GEMMA_SPLIT: Json = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "MergedWithPrevious",
-    "invert": False,
-}
 NO_FALLBACK = {"byte_fallback": False}
 CHARACTERS = " ▁ab.,\n\t1中文éж\u0301😀<s>x"
 
@@ -82,6 +76,8 @@ BYTE_LEVEL_KINDS = {
     "Qwen 2": byte_level({"type": "NFC"}, sequence(split(QWEN2_SPLIT), BYTES_ONLY)),
 }
 KINDS |= BYTE_LEVEL_KINDS
+for _name in ("Claude (2023)", "CLIP", "Falcon", "Gemma 3"):
+    KINDS[_name] = json.loads(published(_name).data)
 
 
 @functools.cache
@@ -149,7 +145,7 @@ def test_any_text_has_the_ids_of_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("name", [*BYTE_LEVEL_KINDS, "GPT"])
+@pytest.mark.parametrize("name", [*BYTE_LEVEL_KINDS, "CLIP", "Claude (2023)", "GPT"])
 def test_chunks_with_added_tokens_are_those_of_the_reference(control: bool, name: str) -> None:
     tokenizer = KINDS[name]
     size = len(tokenizer["model"]["vocab"])
@@ -200,6 +196,48 @@ def test_texts_with_added_tokens_are_those_of_the_reference(
         "▁▁x b",
     ]
     assert_equal(engine, reference, texts)
+
+
+PIECES = [
+    *("\n", "\t", " ", "▁", "a", "<", ">", "/", "<unk>", "<bos>", "<bo", "<unused1", "<unused12>"),
+    *("<table>", "</table", "<|end", "\n<|end|>", "<|end|>", "|>\n"),
+]
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_added_tokens_are_found_first(control: bool) -> None:
+    gemma = json.loads(published("Gemma 3").data)
+    others = [
+        special("\n<|end|>"),
+        special("<|end", lstrip=True),
+        plain("|>", normalized=True),
+        plain("|>\n", rstrip=True),
+    ]
+    tokenizer = with_added(gemma, *gemma["added_tokens"], *others)
+    engine, reference = native_and_reference(tokenizer, control)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.lists(st.sampled_from(PIECES)).map("".join)))
+    def check(texts: list[str]) -> None:
+        assert_equal(engine, reference, texts)
+
+    check()
+
+
+def test_the_longest_string_is_found() -> None:
+    pattern = re.compile(longest_of(["\n", "\n\n", "\n\n\n\n", "<a>", "<ab>", "<"]))
+    assert pattern.findall("<a><ab><abc\n\n\n\n\n\n\n") == [
+        *("<a>", "<ab>", "<", "\n\n\n\n", "\n\n", "\n"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12½3456", "½6789", "м 999", "x²7777", "1234567", "Don't 12,345.67!!", "a  . b  ", "ž12"],
+)
+def test_falcons_words_end_at_bytes_that_are_spelled_like_numbers(text: str) -> None:
+    engine, reference = native_and_reference(KINDS["Falcon"])
+    assert_equal(engine, reference, [text, f" {text} {text}", text * 3])
 
 
 def merged(draw: st.DrawFn) -> Json:
@@ -287,7 +325,7 @@ def test_long_runs_take_no_quadratic_time() -> None:
         (steps({"type": "NFKC"}, metaspace()), "normalizer NFKC"),
         (steps(None, split(r"\s+")), "pre-tokenizer Split"),
         (steps(PREPEND, None), "a prefix other than a space"),
-        (byte_level({"type": "NFKC"}, BYTE_LEVEL), "a normalizer"),
+        (byte_level({"type": "NFKD"}, BYTE_LEVEL), "a normalizer"),
         (byte_level(None, {**BYTE_LEVEL, "add_prefix_space": True}), "a prefix space"),
         (byte_level(None, BYTES_ONLY), "a split without compiled code"),
         (
@@ -304,6 +342,10 @@ def test_long_runs_take_no_quadratic_time() -> None:
         ),
         (
             sentencepiece_json(added_tokens=[added_token("▁▁", 300)]),
+            "an added token of only spaces",
+        ),
+        (
+            steps(MARK_SPACES, None) | {"added_tokens": [added_token("\n", 900, normalized=True)]},
             "an added token of only spaces",
         ),
     ],

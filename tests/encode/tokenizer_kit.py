@@ -109,7 +109,7 @@ def as_file(tokenizer: Json, config: Json | None = None) -> TokenizerFile:
 
 
 @functools.cache
-def sentencepiece_model(kind: str = "bpe") -> bytes:
+def sentencepiece_model(kind: str = "bpe", **options: Any) -> bytes:
     """A SentencePiece model of about 320 pieces with byte fallback, trained on two sentences."""
     import io
 
@@ -124,6 +124,7 @@ def sentencepiece_model(kind: str = "bpe") -> bytes:
         byte_fallback=True,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     return model.getvalue()
 

@@ -33,6 +33,9 @@ DEEPSEEK3_SPLITS = (
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
     "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 )
+CLIP_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+CLIP_SPECIALS = ("<|startoftext|>", "<|endoftext|>")
+"""Some files of CLIP have these as further alternatives of the split."""
 JOINED_SPACES = frozenset({" {2,}", r"\s+", r"\s{2,}|[\n\r\t]"})
 """Patterns of normalizers that replace several spaces with one."""
 FIRST_SPACE, LAST_SPACE = r"\A ", r" \z"

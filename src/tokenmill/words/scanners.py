@@ -22,6 +22,9 @@ LOWERCASE and MARKS are only used if a split distinguishes them from other lette
 GROUPS_RIGHT = 0
 """A value of `max_digits`: groups of three digits, counted from the end of a run."""
 
+GPT2, CL100K, O200K = range(3)
+"""The rules for the ends of words: of GPT-2; of cl100k, Llama 3 and Qwen; of o200k and Tekken."""
+
 DOCUMENT, PLACE, WORDS = range(3)
 """Indices in a scan's state: the current document, the next byte, and the words so far."""
 
@@ -152,9 +155,12 @@ def _digits_end(data: int, place: int, start: int, stop: int, kinds: int, max_di
 
 
 @inner
-def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
-    r"""The end of 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+."""
-    end = _contraction_end(data, place, stop, 0)
+def _gpt2_end(data: int, place: int, stop: int, kinds: int, runs: int) -> int:
+    r"""Find the end of 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+.
+
+    With `runs`, a run of ALONE is one word, and there are no contractions: an apostrophe is ALONE.
+    """
+    end = place if runs else _contraction_end(data, place, stop, 0)
     if end == place:
         kind = kind_at(data, place, kinds)
         if kind == SPACES and byte_at(data + place) == BLANK and place + 1 < stop:
@@ -165,7 +171,7 @@ def _gpt2_end(data: int, place: int, stop: int, kinds: int) -> int:
                 end += 1
         if kind == SPACES:
             end = _spaces_end(data, place, stop, kinds)
-        elif kind == ALONE:
+        elif kind == ALONE and not runs:
             end += size_at(data, end)
         else:
             end = _run_end(data, end, stop, kinds, kind)
@@ -228,18 +234,13 @@ def _cased_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
 
 @inner
 def _o200k_end(
-    data: int,
-    place: int,
-    start: int,
-    stop: int,
-    kinds: int,
-    max_digits: int,
-    contractions: int,
+    data: int, place: int, start: int, stop: int, kinds: int, options: tuple[int, int]
 ) -> int:
     r"""Find the end of a cased word with `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`, or \p{N}{1,max_digits}.
 
     If neither matches, find the end of characters that are neither letters nor digits.
     """
+    max_digits, contractions = options
     kind = kind_at(data, place, kinds)
     if kind == NUMBER:
         end = _digits_end(data, place, start, stop, kinds, max_digits)
@@ -252,77 +253,42 @@ def _o200k_end(
     return end
 
 
-# Each scanner has its own loop: compiled functions that take functions are not cached on disk.
-
-
-@compiled
-def scan_gpt2(texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress) -> int:
-    """Write the edges of GPT-2's words, as many as fit, and return their number."""
-    data, kinds = texts.ctypes.data, table.ctypes.data
-    state, edges, words_before = progress
-    count, place = 0, state[PLACE]
-    edges[0] = place
-    for document in range(state[DOCUMENT], len(offsets) - 1):
-        stop = offsets[document + 1]
-        while place < stop and count < len(edges) - 1:
-            place = _gpt2_end(data, place, stop, kinds)
-            count += 1
-            edges[count] = place
-        state[DOCUMENT] = document
-        if place < stop:
-            break
-        words_before[document + 1] = state[WORDS] + count
-        state[DOCUMENT] = document + 1
-    state[PLACE] = place
-    state[WORDS] += count
-    return count
-
-
-@compiled
-def scan_cl100k(
-    texts: UInt8Array, offsets: Int64Array, table: UInt8Array, progress: Progress, max_digits: int
+@inner
+def _word_end(
+    data: int, place: int, start: int, stop: int, kinds: int, rule: int, options: tuple[int, int]
 ) -> int:
-    """Like `scan_gpt2`, for cl100k, Llama 3 and Qwen."""
-    data, kinds = texts.ctypes.data, table.ctypes.data
-    state, edges, words_before = progress
-    count, place = 0, state[PLACE]
-    edges[0] = place
-    for document in range(state[DOCUMENT], len(offsets) - 1):
-        stop = offsets[document + 1]
-        while place < stop and count < len(edges) - 1:
-            place = _cl100k_end(data, place, offsets[document], stop, kinds, max_digits)
-            count += 1
-            edges[count] = place
-        state[DOCUMENT] = document
-        if place < stop:
-            break
-        words_before[document + 1] = state[WORDS] + count
-        state[DOCUMENT] = document + 1
-    state[PLACE] = place
-    state[WORDS] += count
-    return count
+    """Return the end of the word that starts at a place of the document `data[start:stop]`."""
+    if rule == GPT2:
+        end = _gpt2_end(data, place, stop, kinds, options[1])
+    elif rule == CL100K:
+        end = _cl100k_end(data, place, start, stop, kinds, options[0])
+    else:
+        end = _o200k_end(data, place, start, stop, kinds, options)
+    return end
 
 
 @compiled
-def scan_o200k(
+def scan(
     texts: UInt8Array,
     offsets: Int64Array,
     table: UInt8Array,
     progress: Progress,
-    max_digits: int,
-    contractions: int,
+    rule: int,
+    options: tuple[int, int],
 ) -> int:
-    """Like `scan_gpt2`, for o200k and Tekken."""
+    """Write the edges of words, as many as fit, and return their number.
+
+    `options` are `max_digits`, and for O200K whether contractions belong to the word before them;
+    for GPT2, whether punctuation is split off first (Falcon).
+    """
     data, kinds = texts.ctypes.data, table.ctypes.data
     state, edges, words_before = progress
     count, place = 0, state[PLACE]
     edges[0] = place
     for document in range(state[DOCUMENT], len(offsets) - 1):
-        stop = offsets[document + 1]
+        start, stop = offsets[document], offsets[document + 1]
         while place < stop and count < len(edges) - 1:
-            place = _o200k_end(
-                data, place, offsets[document], stop, kinds, max_digits, contractions
-            )
+            place = _word_end(data, place, start, stop, kinds, rule, options)
             count += 1
             edges[count] = place
         state[DOCUMENT] = document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +29,12 @@ WORDS_A_SCAN = 1 << 13
 
 
 class _Regex(NamedTuple):
-    """The scanner of a regex and its parameters."""
+    """The rule of a regex and its parameters."""
 
-    scan: Callable[..., int]
+    rule: int
     kinds: tuple[tuple[int, int], ...]
     """Pairs of class bits and the kind of characters with any of these bits; later pairs win."""
-    options: tuple[int, ...] = ()
+    options: tuple[int, int] = (0, 0)
     newlines: bool = True
     """Whether line ends are a separate kind from other white space."""
 
@@ -46,24 +46,30 @@ _WITH_CASES = (*_KINDS, (c.UPPER, s.UPPERCASE), (c.LOWER, s.LOWERCASE), (c.MARK,
 _WITH_DIGITS = (*_KINDS, (c.DIGIT, s.ALONE))
 _DIGITS = {"type": "Digits", "individual_digits": True}
 _BY_PATTERN = {
-    LLAMA3_SPLIT: _Regex(s.scan_cl100k, _KINDS, (3,)),
-    QWEN3_5_SPLIT: _Regex(s.scan_cl100k, _WITH_MARKS, (1,)),
-    O200K_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (3, 1)),
-    TEKKEN_SPLIT: _Regex(s.scan_o200k, _WITH_CASES, (1, 0)),
+    LLAMA3_SPLIT: _Regex(s.CL100K, _KINDS, (3, 0)),
+    QWEN3_5_SPLIT: _Regex(s.CL100K, _WITH_MARKS, (1, 0)),
+    O200K_SPLIT: _Regex(s.O200K, _WITH_CASES, (3, 1)),
+    TEKKEN_SPLIT: _Regex(s.O200K, _WITH_CASES, (1, 0)),
 }
 for _pattern, _regex in list(_BY_PATTERN.items()):  # other cuts of numbers, as in `digits.py`
     for _number, _max_digits in zip(NUMBERS, (1, s.GROUPS_RIGHT), strict=True):
-        _options = (_max_digits, *_regex.options[1:])
+        _options = (_max_digits, _regex.options[1])
         _BY_PATTERN[with_numbers(_pattern, _number)] = _regex._replace(options=_options)
 
 
-class Scanner(NamedTuple):
-    """A compiled scanner with its tables and options."""
+_CLIP = _Regex(
+    s.GPT2, (_LETTERS, (c.NUMBER, s.ALONE), (c.SPACE, s.NEWLINE)), newlines=False
+)  # as NEWLINE, white space is a word that no space joins
+_FALCON = _Regex(s.GPT2, _KINDS, (0, 1), newlines=False)
 
-    scan: Callable[..., int]
+
+class Scanner(NamedTuple):
+    """The compiled scanner with a table, a rule and its options."""
+
+    rule: int
     kinds: UInt8Array
     """Kinds of code points, shape (NUM_CODE_POINTS,)."""
-    options: tuple[int, ...]
+    options: tuple[int, int]
     composes: bool
     """Whether texts are normalized to NFC first."""
     prefix_space: bool
@@ -94,7 +100,7 @@ class Scanner(NamedTuple):
             np.zeros(len(offsets), np.int64),
         )
         while progress.state[s.DOCUMENT] < len(offsets) - 1:
-            count = self.scan(data, offsets, self.kinds, progress, *self.options)
+            count = s.scan(data, offsets, self.kinds, progress, self.rule, self.options)
             yield progress.edges[: count + 1], progress.words_before
 
 
@@ -108,7 +114,23 @@ def scanner_of(split: Split) -> Scanner | None:
     prefix_space = bool(steps[-1].get("add_prefix_space", True))
     if regex is None or (prefix_space and len(steps) > 1):
         return None
-    return Scanner(regex.scan, _table(regex), regex.options, bool(normalizers), prefix_space)
+    return Scanner(regex.rule, _table(regex), regex.options, bool(normalizers), prefix_space)
+
+
+def clip_scanner() -> Scanner:
+    """Return the scanner of CLIP's words. Words of white space are to be dropped."""
+    return Scanner(_CLIP.rule, _table(_CLIP), _CLIP.options, composes=False, prefix_space=False)
+
+
+def falcon_scanner() -> Scanner:
+    """Return the scanner of GPT-2's words between runs of what `Punctuation` splits off."""
+    from tokenizers import pre_tokenizers
+
+    splits = pre_tokenizers.Punctuation().pre_tokenize_str
+    candidates = np.flatnonzero(c.characters().classes & (c.SYMBOL | c.MARK))
+    table = _table(_FALCON)
+    table[[code for code in candidates if len(splits("a" + chr(code))) > 1]] = s.ALONE
+    return Scanner(_FALCON.rule, table, _FALCON.options, composes=False, prefix_space=False)
 
 
 def _regex_of(steps: Sequence[Json], gpt2_regex: bool) -> _Regex | None:
@@ -116,7 +138,7 @@ def _regex_of(steps: Sequence[Json], gpt2_regex: bool) -> _Regex | None:
     if gpt2_regex:
         with_digits = [*steps] == [_DIGITS]
         kinds = _WITH_DIGITS if with_digits else _KINDS
-        return _Regex(s.scan_gpt2, kinds, newlines=False) if with_digits or not steps else None
+        return _Regex(s.GPT2, kinds, newlines=False) if with_digits or not steps else None
     if len(steps) != 1 or steps[0]["type"] != "Split":
         return None
     covering = {

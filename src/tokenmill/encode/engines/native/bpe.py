@@ -3,8 +3,8 @@
     text ─a space before it─▶ ─cuts─▶ chunks ─table─▶ ids
                                       new chunks ─symbols─▶ words ─merges─▶ ids
 
-Texts that may contain an added token go to the reference, which treats the text after one as a new
-text.
+Added tokens are found first (`added_tokens.py`). If they have flags, or if a prefix is put before
+the text after one, texts that may contain one go to the reference.
 """
 
 from __future__ import annotations
@@ -15,10 +15,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json, matched_tokens, normalizers
+from tokenmill.encode.engines.native.added_tokens import AddedTokens, longest_of
 from tokenmill.encode.engines.native.bpe_cuts import bpe_cuts
-from tokenmill.encode.engines.native.bpe_gate import MARK, MARK_SPACES, PREPEND, metaspaces_of
+from tokenmill.encode.engines.native.bpe_gate import (
+    MARK,
+    MARK_SPACES,
+    PREPEND,
+    is_plain,
+    metaspaces_of,
+    prefixes_texts,
+)
 from tokenmill.encode.engines.native.bpe_symbols import Alphabet, alphabet_of, symbols_of
 from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.engines.routing import RoutedEngine
@@ -29,7 +38,6 @@ from tokenmill.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 
-_FEW = 16
 _NO_DROPOUT = np.uint64(0)
 
 
@@ -45,16 +53,34 @@ def load_bpe(
     cuts = bpe_cuts(merges, alphabet, marks_spaces, splits)
     bpe = CharacterBpe(alphabet, merge_table(model["vocab"], merges), splits)
     engine: Engine = NativeEngine(bpe, cuts, load_reference, cache_bytes)
-    prepends = PREPEND in normalizers(tokenizer)
-    if prepends or (metaspace and metaspace.get("prepend_scheme") != "never"):
-        engine = PrefixedTexts(engine, always=prepends)
+    if prefixes_texts(tokenizer):
+        engine = PrefixedTexts(engine, always=PREPEND in normalizers(tokenizer))
     tokens = matched_tokens(tokenizer, control_tokens)
-    if not control_tokens:  # special tokens are text, and only hide other tokens
-        tokens = [token for token in tokens if not token.get("special")]
-    if tokens:
-        contents = AddedContents([token["content"] for token in tokens])
+    special = {t["content"] for t in tokens if t.get("special") and not control_tokens}
+    if found := _found_tokens(tokenizer, tokens, special):
+        engine = AddedTokens(engine, found, special)
+    # Special tokens that are read as text only hide other tokens.
+    if others := {token["content"] for token in tokens} - special - found.keys():
+        contents = AddedContents([*others])
         return RoutedEngine(engine, contents, load_reference, in_ascii=True)
     return engine
+
+
+def _found_tokens(tokenizer: Json, tokens: list[Json], as_text: set[str]) -> dict[str, int]:
+    """Return the ids of the added tokens that need no reference.
+
+    Raw tokens that are read as text hide others, whatever their flags.
+    """
+    if prefixes_texts(tokenizer):
+        return {}
+    left_out = {
+        token["content"]
+        for token in tokens
+        if not is_plain(token) and (token.get("normalized") or token["content"] not in as_text)
+    }
+    contents = [token["content"] for token in tokens]
+    ids = loaded_ids(tokenizer["model"]["vocab"], tokens)
+    return {c: i for c, i in zip(contents, ids, strict=True) if c not in left_out}
 
 
 class CharacterBpe:
@@ -95,16 +121,8 @@ class AddedContents:
     """Finds texts with added tokens, before or after spaces become ▁."""
 
     def __init__(self, contents: Sequence[str]) -> None:
-        spaced = [content for content in contents if " " in content or MARK in content]
-        self._strings = [content for content in contents if content not in spaced]
-        if len(self._strings) > _FEW:  # one pass is faster
-            spaced, self._strings = list(contents), []
-        patterns = (map(re.escape, re.split(f"[ {MARK}]", content)) for content in spaced)
-        self._pattern = re.compile("|".join(map(f"[ {MARK}]".join, patterns))) if spaced else None
+        self._pattern = re.compile(longest_of({text.replace(" ", MARK) for text in contents}))
 
     def search(self, text: str, /) -> bool:
         """Whether a text contains any of the tokens."""
-        pattern = self._pattern
-        return any(string in text for string in self._strings) or bool(
-            pattern and pattern.search(text)
-        )
+        return bool(self._pattern.search(text.replace(" ", MARK)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tokenmill.encode.engines.chunks.locality import (
     Json,
     locality_objection,
@@ -10,12 +12,36 @@ from tokenmill.encode.engines.chunks.locality import (
     pre_tokenizers,
 )
 from tokenmill.encode.engines.gate import needed_bytes
-from tokenmill.words.patterns import NUMBERS, SCANNED_SPLITS, with_numbers
+from tokenmill.words.patterns import (
+    CLIP_SPECIALS,
+    CLIP_SPLIT,
+    NUMBERS,
+    SCANNED_SPLITS,
+    with_numbers,
+)
 
 MARK = "▁"
 PREPEND: Json = {"type": "Prepend", "prepend": MARK}
 MARK_SPACES: Json = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
 SINGLE_DIGITS: Json = {"type": "Digits", "individual_digits": True}
+
+
+def _split(pattern: str, behavior: str, invert: bool) -> Json:
+    regex = {"Regex": pattern}
+    return {"type": "Split", "pattern": regex, "behavior": behavior, "invert": invert}
+
+
+_SPACES = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+_CLIP_NORMALIZER = [{"type": "NFC"}, _SPACES, {"type": "Lowercase"}]
+_GPT2: Json = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+_CLIP_PATTERNS = (CLIP_SPLIT, "|".join([*map(re.escape, CLIP_SPECIALS), CLIP_SPLIT]))
+_CLIP = [[_split(pattern, "Removed", True), _GPT2] for pattern in _CLIP_PATTERNS]
+_FALCON = [
+    {"type": "Punctuation", "behavior": "Contiguous"},
+    _GPT2,
+    {"type": "Digits", "individual_digits": False},
+    _split("[0-9][0-9][0-9]", "Isolated", False),
+]
 _SCANNED = {*SCANNED_SPLITS, *(with_numbers(s, n) for s in SCANNED_SPLITS for n in NUMBERS)}
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
@@ -26,7 +52,7 @@ def bpe_objection(tokenizer: Json, control_tokens: bool) -> str:
     if is_byte_level(tokenizer):
         return (
             _byte_steps_objection(tokenizer)
-            or _model_objection(model)
+            or _model_objection(model, suffix=True)
             or _byte_model_objection(model)
             or locality_objection(tokenizer, control_tokens)
         )
@@ -40,7 +66,7 @@ def bpe_objection(tokenizer: Json, control_tokens: bool) -> str:
         _steps_objection(tokenizer)
         or _model_objection(model)
         or _character_model_objection(model)
-        or next(filter(None, map(_added_objection, matched_tokens(tokenizer, control_tokens))), "")
+        or _added_objection(tokenizer, matched_tokens(tokenizer, control_tokens))
     )
 
 
@@ -86,20 +112,43 @@ def _character_model_objection(model: Json) -> str:
 
 
 def _byte_model_objection(model: Json) -> str:
-    missing = not model["vocab"].keys() >= needed_bytes(sentencepiece=False)
+    needed, suffix = needed_bytes(sentencepiece=False), model.get("end_of_word_suffix") or ""
+    missing = not model["vocab"].keys() >= needed.union(byte + suffix for byte in needed)
     return "bytes that are missing from the vocabulary" if missing else ""
 
 
 def _byte_steps_objection(tokenizer: Json) -> str:
     """Return why `words/scanning.py` cannot split texts into the words; "" if it can."""
-    if normalizers(tokenizer) not in ([], [{"type": "NFC"}]):
+    is_clip = splits_like_clip(tokenizer)
+    if normalizers(tokenizer) not in ([], [{"type": "NFC"}], [{"type": "NFKC"}]) and not is_clip:
         return "a normalizer"
+    if is_clip or splits_like_falcon(tokenizer):
+        return ""
     *splits, byte_level = pre_tokenizers(tokenizer)
     uses_regex = byte_level["type"] == "ByteLevel" and bool(byte_level.get("use_regex", True))
     scanned = splits in ([], [SINGLE_DIGITS]) if uses_regex else _is_scanned(splits)
     if byte_level["type"] != "ByteLevel" or not scanned:
         return "a split without compiled code"
     return "a prefix space" if byte_level.get("add_prefix_space", True) else ""
+
+
+def splits_like_clip(tokenizer: Json) -> bool:
+    """Whether texts are normalized and split like CLIP's: in lower case, without white space."""
+    return normalizers(tokenizer) == _CLIP_NORMALIZER and _for_ids(tokenizer) in _CLIP
+
+
+def splits_like_falcon(tokenizer: Json) -> bool:
+    """Whether texts are split like Falcon's: at punctuation, and digits by three."""
+    return _for_ids(tokenizer) == _FALCON
+
+
+def _for_ids(tokenizer: Json) -> list[Json]:
+    """Return the pre-tokenizers, without what affects only offsets, and with defaults."""
+    found = []
+    for step in pre_tokenizers(tokenizer):
+        defaults = {"use_regex": True} if step["type"] == "ByteLevel" else {}
+        found.append({k: v for k, v in (defaults | step).items() if k != "trim_offsets"})
+    return found
 
 
 def _is_scanned(splits: list[Json]) -> bool:
@@ -148,6 +197,19 @@ def _splits_at_spaces(step: Json) -> bool:
     return step["type"] == "Split" and step["pattern"] == {"String": " "} and not step.get("invert")
 
 
-def _added_objection(token: Json) -> str:
-    blank = not token["content"].replace(MARK, " ").strip()
+def prefixes_texts(tokenizer: Json) -> bool:
+    """Whether a ▁ is put before texts, and so perhaps before the text after an added token."""
+    schemes = [step.get("prepend_scheme") for step in metaspaces_of(tokenizer)]
+    return PREPEND in normalizers(tokenizer) or any(scheme != "never" for scheme in schemes)
+
+
+def is_plain(token: Json) -> bool:
+    """Whether an added token matches raw text, whatever is beside it."""
+    return not any(map(token.get, ("normalized", "lstrip", "rstrip", "single_word")))
+
+
+def _added_objection(tokenizer: Json, tokens: list[Json]) -> str:
+    if not prefixes_texts(tokenizer):
+        tokens = [token for token in tokens if not is_plain(token)]
+    blank = any(not token["content"].replace(MARK, " ").strip() for token in tokens)
     return "an added token of only spaces" if blank else ""

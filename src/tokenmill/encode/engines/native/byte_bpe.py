@@ -1,13 +1,14 @@
-"""Byte-level BPE with words from a compiled scanner (StarCoder, GPT-2, Llama 3, Qwen).
+"""Byte-level BPE with words from a compiled scanner (StarCoder, GPT-2, Qwen, CLIP, Falcon).
 
-    new chunks ─scanner─▶ words ─a symbol for each byte─▶ ─merges─▶ ids
+    new chunks ─byte_words─▶ words ─a symbol for each byte─▶ ─merges─▶ ids
 
-Chunks that may contain an added token, or that NFC may change, are left to the reference.
+Chunks that may contain an added token are left to the reference.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,17 +19,17 @@ from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import make_cuts
 from tokenmill.encode.engines.chunks.locality import Json, matched_contents
+from tokenmill.encode.engines.native.byte_words import ByteWords
 from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.model_alone import merges_of
 from tokenmill.encode.subword.merges import merge_table, merge_words
-from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.scanning import composed_already, scanner_of
-from tokenmill.words.splits import split_of
+from tokenmill.words.patterns import CLIP_SPECIALS
 
 BoolArray = npt.NDArray[np.bool_]
 
+DROPPED = -1
 _NO_DROPOUT = np.uint64(0)
 
 
@@ -44,36 +45,37 @@ class ByteBpe:
     """Encodes chunks: splits them into words, and merges the bytes of each word."""
 
     def __init__(self, tokenizer: Json, contents: Sequence[str]) -> None:
-        scanner = scanner_of(split_of(tokenizer))
-        if scanner is None:
-            raise EngineError("native has no compiled code for the split of this tokenizer")
-        self._scanner = scanner
-        vocab = tokenizer["model"]["vocab"]
+        self._words = ByteWords(tokenizer)
+        model, vocab = tokenizer["model"], tokenizer["model"]["vocab"]
         # Bytes that never occur in UTF-8 need no token.
-        self._symbols = np.array([vocab.get(symbol, 0) for symbol in byte_symbols()], np.int32)
-        self._merges = merge_table(vocab, merges_of(tokenizer["model"]))
+        self._symbols, self._last = (
+            np.array([vocab.get(symbol + suffix, 0) for symbol in byte_symbols()], np.int32)
+            for suffix in ("", model.get("end_of_word_suffix") or "")
+        )
+        if self._words.is_clip:  # drops words of white space, and may not split its special tokens
+            self._symbols[[*string.whitespace.encode()]] = DROPPED
+            self._last[[*string.whitespace.encode()]] = DROPPED
+            contents = [*contents, *CLIP_SPECIALS]
+        self._merges = merge_table(vocab, merges_of(model))
         patterns = [re.escape(content.encode()) for content in contents]
-        self._added = re.compile(b"|".join(patterns)) if patterns else None
+        self._added = re.compile(b"|".join(patterns), re.IGNORECASE) if patterns else None
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """Return the ids of every chunk, and which chunks are left to the reference."""
-        left_out = self._left_out(data, places)
-        kept = np.where(left_out[:, None], places[:, :1], places)
-        texts, offsets = gathered(data, kept)
-        edges, words_before = self._scanner.all_edges(texts, offsets)
-        symbols = self._symbols[texts]
-        ids, ends = merge_words(symbols, edges, self._merges, _NO_DROPOUT, _NO_DROPOUT)
-        return TokenBatch(ids.astype(np.uint32), ends[words_before]), left_out
-
-    def _left_out(self, data: UInt8Array, places: Int64Array) -> BoolArray:
-        """Return which chunks may contain an added token or change under NFC."""
-        if not (self._added or self._scanner.composes):
-            return np.zeros(len(places), np.bool_)
         texts, offsets = gathered(data, places)
-        found = chunks_with(self._added, texts, offsets)
-        if self._scanner.composes:
-            found |= ~composed_already(texts, offsets)
-        return found
+        left_out = chunks_with(self._added, texts, offsets)
+        texts, offsets = self._words.normalized(texts, offsets)
+        left_out |= chunks_with(self._added, texts, offsets)
+        if left_out.any():
+            spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
+            texts, offsets = gathered(texts, np.where(left_out[:, None], spans[:, :1], spans))
+        edges, words_before = self._words.edges(texts, offsets)
+        symbols, last = self._symbols[texts], edges[1:] - 1
+        symbols[last] = self._last[texts[last]]
+        ids, ends = merge_words(symbols, edges, self._merges, _NO_DROPOUT, _NO_DROPOUT)
+        kept_before = offsets_from_lengths(ids != DROPPED)
+        kept = ids[ids != DROPPED].astype(np.uint32)
+        return TokenBatch(kept, kept_before[ends[words_before]]), left_out
 
 
 def chunks_with(
