@@ -97,9 +97,10 @@ def test_every_document_of_a_small_build_is_checked(tmp_path: Path, tokenizer_pa
     ("wanted", "num_bytes", "is_slow", "share"),
     [
         (None, 0, False, 1.0),
-        (None, 4_000_000, False, 1.0),
+        (None, 3_000_000, False, 1.0),
+        (None, 1_000_000, True, 1.0),
         (None, 4_000_000, True, 0.25),
-        (None, 80_000_000, False, 0.05),
+        (None, 20_000_000, False, 0.05),
         (None, 10**12, False, 5e-4),
         (0.0, 1, False, 0.0),
         (0.25, 10**12, True, 0.25),
