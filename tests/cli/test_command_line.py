@@ -102,8 +102,8 @@ def test_without_a_command_the_commands_are_listed(
         ("tokenizer show a --enc b", "unknown option --enc", "did you mean --encoding? "),
         ("build --help reed", "unknown group of options 'reed'", "did you mean read?"),
         ("build --workers x", "--workers: must be a whole number, got 'x'", "tokenmill build"),
-        ("bench tokenizers", "--tokenizer is required", "tokenmill bench tokenizers --help"),
-        ("bench", "SUBJECT is required", "tokenmill bench --help"),
+        ("bench tokenizers", "--tokenizer is required", "tokenmill bench --help"),
+        ("bench", "SUBJECT, --tokenizer are required", "tokenmill bench --help"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one_in_three_lines(

@@ -25,7 +25,7 @@ COMMANDS = {
     "cp": "copy a dataset and its plans between folders and buckets",
     "delete": "delete a dataset or an unfinished build from a bucket",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
-    "bench": "measure encoding speed, or what packing saves, on this machine",
+    "bench": "measure how fast each engine encodes with a tokenizer, on this machine",
 }
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.

@@ -1,1 +1,0 @@
-"""The subjects of `tokenmill bench`: one file each."""

@@ -1,1 +1,0 @@
-"""Count and measure what packing saves: `tokenmill bench packing`."""
