@@ -577,7 +577,7 @@ def test_the_number_of_ranks_without_a_rank_is_refused(alone: Path) -> None:
     """All of them would train on the rows of rank 0."""
     error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=6, world_size=4))
     assert error.what == "rank is missing"
-    assert error.why == "world_size is 4; without it, all ranks train on the same rows"
+    assert error.why == "world_size is 4; without a rank, all ranks train on the same rows"
 
 
 def test_a_state_of_another_plan_is_refused_with_both(alone: Path) -> None:

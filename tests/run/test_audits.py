@@ -60,7 +60,7 @@ def test_documents_are_drawn_by_their_place(
     assert run.audited_documents >= expected > 150
     bound = (
         f"checked by the reference on {run.audited_documents} documents: all equal; "
-        f"may miss errors in fewer than {100 * rate:.2g} % of documents (95 % confidence)"
+        f"with 95 % confidence, fewer than {100 * rate:.2g} % of documents differ"
     )
     assert bound in capsys.readouterr().out
     assert main(["inspect", str(out)]) == 0
@@ -70,8 +70,7 @@ def test_documents_are_drawn_by_their_place(
 AUDITS = [
     (
         Audit(share=5e-4, drawn=4, excluded_error_rate=excluded_error_rate(4)),
-        "on 4 documents: all equal; may miss errors in fewer than 53 % of documents "
-        "(95 % confidence)",
+        "on 4 documents: all equal; with 95 % confidence, fewer than 53 % of documents differ",
     ),
     (Audit(share=1.0, drawn=4, excluded_error_rate=0.0), "on every document: all equal"),
     (msgspec.UNSET, "on 4 documents: all equal; others may differ"),

@@ -121,11 +121,15 @@ def test_the_environment_changes_no_byte(
     assert contents(out) == contents(clean)
 
 
-def test_a_stored_tokenizer_that_vanishes_with_its_folder_is_a_storage_error(
-    tmp_path: Path,
+@pytest.mark.parametrize("name", ["gone", "unreadable"])
+def test_a_stored_tokenizer_that_cannot_be_read_is_a_storage_error(
+    name: str, tmp_path: Path
 ) -> None:
+    unreadable = tmp_path / "unreadable" / "tokenizer.json"
+    unreadable.parent.mkdir()
+    unreadable.symlink_to(unreadable)
     task = TokenizerTask(
-        tokenizer_dir=str(tmp_path / "gone"),
+        tokenizer_dir=str(tmp_path / name),
         tokenizer_kind="huggingface",
         tokenizer_source="",
         encoding="",

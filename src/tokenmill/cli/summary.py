@@ -115,7 +115,7 @@ def audited_text(run: Run, reference: str) -> str:
         return f"checked by {reference} on {audited}: all equal; others may differ"
     if not (rate := run.audit.excluded_error_rate):
         return f"checked by {reference} on every document: all equal"
-    missed = f"may miss errors in fewer than {100 * rate:.2g} % of documents (95 % confidence)"
+    missed = f"with 95 % confidence, fewer than {100 * rate:.2g} % of documents differ"
     return f"checked by {reference} on {audited}: all equal; {missed}"
 
 

@@ -97,7 +97,7 @@ def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is None and (world_size or 1) > 1:
         raise UserError(
             "rank is missing",
-            why=f"world_size is {world_size}; without it, all ranks train on the same rows",
+            why=f"world_size is {world_size}; without a rank, all ranks train on the same rows",
             hint="pass the rank of this process, for example rank=torch.distributed.get_rank()",
         )
     return rank or 0, world_size or 1

@@ -102,7 +102,7 @@ class TokenizerObject:
                 where=f"text {text[:MAX_SHOWN_CHARACTERS]!r}",
                 why=describe_failure(error),
                 hint="fix the tokenizer's encode or remove the text, then build again with "
-                "--overwrite",
+                "--overwrite=first",
             )
             failed.text = text
             raise failed from error

@@ -252,8 +252,8 @@ class _ElementScanner:
         """Return the end of a bad element: the next line that starts like the first element."""
         self._before = _BAD
         if not self._has_lines or self._wasted > MAX_WASTED_BYTES:
-            where = f"an element does not end within {self._max_record:,} bytes"
-            raise damaged(self._where, f"{where}, and no next element can be found")
+            found = "an element has a stray quote or bracket, or is longer than --max-record"
+            raise damaged(self._where, f"{found}, and no next element can be found")
         stop = data.find(self._line + b"{", start, size)
         if stop < 0 and not final:
             raise _Incomplete

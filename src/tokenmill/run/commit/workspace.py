@@ -299,8 +299,6 @@ def _may_be_begun(workspace: Workspace, names: set[str]) -> bool:
     work, kind = workspace.work, workspace.kind
     if workspace.bucket is None and names == {"work"} and work.is_dir() and not any(work.iterdir()):
         return True
-    strangers = names - {*kind.folders, RUN_NAME}
-    is_ours = kind.files.fullmatch
-    return (workspace.bucket is not None or workspace.lock.is_file()) and all(
-        map(is_ours, strangers)
-    )
+    others = names - {*kind.folders, RUN_NAME}
+    is_locked = workspace.bucket is not None or workspace.lock.is_file()
+    return is_locked and all(map(kind.files.fullmatch, others))

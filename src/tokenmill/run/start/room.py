@@ -2,7 +2,7 @@
 
     out/                      the old output, which stays until the new one is complete
     .out.unfinished/new/      the new one, which keeps `work/job.json` until it has the name
-    .out.unfinished/replaced/ the old one, while a system without an exchange of names renames two
+    .out.unfinished/replaced/ the old one, between two renames if names cannot be exchanged
 
 A kill just after the exchange leaves the old output in `new/`, without `work/job.json`.
 """
@@ -59,13 +59,13 @@ def _room_beside(start: Callable[[], Start] | None, old: Workspace) -> Iterator[
             "the output folder cannot be renamed",
             where=str(old.folder),
             why="it is a mount point, or contains the current folder",
-            hint="run the command elsewhere, or remove the old output with --overwrite=first",
+            hint="run it from another folder, or remove the old output with --overwrite=first",
         )
     with locked(new):
         try:
             with locked(old):
                 old.refuse_strangers()
-                old.store.remove([JOB_NAME])  # which would tell that it is new
+                old.store.remove([JOB_NAME])  # after the exchange, only the new output may have it
                 if not _can_resume(new, start):
                     new.remove_output()
                 yield new

@@ -26,7 +26,7 @@ from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import chosen
 from tokenmill.run.units.tasks import EncodeTask, TokenizerTask
 from tokenmill.store.documents_table import DocumentRows
-from tokenmill.store.files import storage_errors
+from tokenmill.store.files import storage_error
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
@@ -77,9 +77,10 @@ def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
     folder = Path(task.tokenizer_dir)
     try:
         return open_stored_tokenizer(folder, task.tokenizer_kind, task.encoding)
-    except UserError:
-        with storage_errors("read the stored tokenizer of the build", folder):
-            folder.stat()  # if the folder has vanished, blame that instead of the tokenizer
+    except UserError as error:
+        if isinstance(cause := error.__cause__, OSError):  # the user's own file was read before
+            doing = "read the stored tokenizer of the build"
+            raise storage_error(cause, doing, folder) from error
         raise
 
 

@@ -82,7 +82,7 @@ def train(
     events = events or TrainEvents()
     template = read_template(options.special.chat_template)
     if counts_folder and Path(counts_folder).resolve().is_relative_to(Path(out).resolve()):
-        why = "the folder of a tokenizer holds nothing else"
+        why = "it is inside the folder of the tokenizer, which holds nothing else"
         raise UserError("the counts cannot be kept there", where=str(counts_folder), why=why)
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder

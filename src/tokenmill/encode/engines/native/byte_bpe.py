@@ -58,14 +58,17 @@ class ByteBpe:
             contents = [*contents, *CLIP_SPECIALS]
         self._merges = merge_table(vocab, merges_of(model))
         patterns = [re.escape(content.encode()) for content in contents]
-        self._added = re.compile(b"|".join(patterns), re.IGNORECASE) if patterns else None
+        flags = re.IGNORECASE if self._words.is_clip else re.NOFLAG  # it lower-cases texts
+        self._added = re.compile(b"|".join(patterns), flags) if patterns else None
 
     def encode_chunks(self, data: UInt8Array, places: Int64Array) -> tuple[TokenBatch, BoolArray]:
         """Return the ids of every chunk, and which chunks are left to the reference."""
         texts, offsets = gathered(data, places)
         left_out = chunks_with(self._added, texts, offsets)
-        texts, offsets = self._words.normalized(texts, offsets)
-        left_out |= chunks_with(self._added, texts, offsets)
+        normalized, offsets = self._words.normalized(texts, offsets)
+        if normalized is not texts:
+            texts = normalized
+            left_out |= chunks_with(self._added, texts, offsets)
         if left_out.any():
             spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
             texts, offsets = gathered(texts, np.where(left_out[:, None], spans[:, :1], spans))
@@ -73,9 +76,11 @@ class ByteBpe:
         symbols, last = self._symbols[texts], edges[1:] - 1
         symbols[last] = self._last[texts[last]]
         ids, ends = merge_words(symbols, edges, self._merges, _NO_DROPOUT, _NO_DROPOUT)
-        kept_before = offsets_from_lengths(ids != DROPPED)
-        kept = ids[ids != DROPPED].astype(np.uint32)
-        return TokenBatch(kept, kept_before[ends[words_before]]), left_out
+        offsets = ends[words_before]
+        if self._words.is_clip:
+            kept = ids != DROPPED
+            ids, offsets = ids[kept], offsets_from_lengths(kept)[offsets]
+        return TokenBatch(ids.astype(np.uint32), offsets), left_out
 
 
 def chunks_with(

@@ -17,7 +17,13 @@ from tokenmill.errors import EngineError
 from tokenmill.records import Int64Array
 from tokenmill.words.byte_strings import UInt8Array
 from tokenmill.words.characters import DIGIT, characters
-from tokenmill.words.scanning import clip_scanner, composed_already, falcon_scanner, scanner_of
+from tokenmill.words.scanning import (
+    Scanner,
+    clip_scanner,
+    composed_already,
+    falcon_scanner,
+    scanner_of,
+)
 from tokenmill.words.splits import split_of
 
 _CAPITALS = slice(ord("A"), ord("Z") + 1)
@@ -32,9 +38,12 @@ class ByteWords:
         self.is_clip, self._is_falcon = splits_like_clip(tokenizer), splits_like_falcon(tokenizer)
         self._is_nfc = normalizers(tokenizer) == [{"type": "NFC"}]
         self._normalizer = with_library(tokenizer, []).normalizer
-        scanner = scanner_of(split_of({**tokenizer, "normalizer": None}))
-        scanner = clip_scanner() if self.is_clip else scanner
-        scanner = falcon_scanner() if self._is_falcon else scanner
+        if self.is_clip:
+            scanner: Scanner | None = clip_scanner()
+        elif self._is_falcon:
+            scanner = falcon_scanner()
+        else:
+            scanner = scanner_of(split_of({**tokenizer, "normalizer": None}))
         if scanner is None:
             raise EngineError("native has no compiled code for the split of this tokenizer")
         self._scanner = scanner

@@ -41,15 +41,15 @@ def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32A
         EngineError: the trie needs more than `max_nodes` slots.
     """
     keys = sorted(key for key in ids if key)
+    nodes = np.full((max_nodes if keys else _BLOCK, 2), -1, np.int32)
+    nodes[0, 0] = _FREE
+    if not keys:
+        return nodes
     data = np.frombuffer(b"".join(keys), np.uint8)
     offsets = offsets_from_lengths([len(key) for key in keys])
     numbers = np.array([ids[key] for key in keys], np.int32)
-    nodes = np.full((max_nodes if keys else _BLOCK, 2), -1, np.int32)
-    nodes[0, 0] = _FREE
     waiting = np.zeros((len(keys) + 1, 4), np.int64)
     waiting[0, 2] = len(keys)
-    if not keys:
-        return nodes
     scratch = (np.zeros(max_nodes, np.bool_), waiting, np.zeros((_BLOCK + 1, 2), np.int64))
     size = _place(data, offsets, numbers, nodes, *scratch)
     if size > max_nodes:

@@ -83,11 +83,12 @@ def replaces_pair(step: Json) -> bool:
 
 def _misplaced(steps: list[Json]) -> bool:
     """Whether a step may see what an earlier one makes of several characters."""
-    kinds = [step["type"] for step in dropwhile(replaces_pair, steps)]
+    later = [*dropwhile(replaces_pair, steps)]
+    kinds = [step["type"] for step in later]
     if kinds == [kind for kind in _DECOMPOSED if kind in kinds]:
         return "NFKD" in kinds and "StripAccents" not in kinds
     return (
-        any(map(replaces_pair, steps[-len(kinds) :]))
+        any(map(replaces_pair, later))
         or not {"NFKD", "StripAccents"}.isdisjoint(kinds)
         or "Precompiled" in kinds[1:]
         or not COMPOSING.isdisjoint(kinds[:-1])

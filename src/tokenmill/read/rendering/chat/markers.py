@@ -77,11 +77,8 @@ class TurnMarkers:
             for index, following in enumerate(rest):
                 yield roles[index], before, opening.removeprefix(self._bos)
                 end = self._between(messages[: index + 1])[-1]
-                ends = (
-                    end,
-                    end.removesuffix(self._eos),
-                    "",
-                )  # some templates add an EOS at the end
+                # Some templates add an EOS at the end.
+                ends = (end, end.removesuffix(self._eos), "")
                 closing = next(filter(following.startswith, ends))
                 yield "", CONTENT, closing
                 before, opening = CONTENT + closing, following.removeprefix(closing)

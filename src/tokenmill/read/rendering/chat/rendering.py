@@ -105,7 +105,8 @@ class ConversationRenderer:
         if self._description.special_tokens == "control":
             return sum(len(self._control.found(text)) for text in strings)
         if isinstance(found, Conversation):  # a template can trim contents and join them
-            strings.append("".join(map(str.strip, _contents(found.messages))))
+            contents = [*map(str.strip, _contents(found.messages))]
+            strings += ["".join(contents)] if len(contents) > 1 else []
         finders = {"special token": self._control.found, "turn marker": self._markers.found}
         for kind, find in finders.items():
             if strange := [each for text in strings for each in find(text)]:
