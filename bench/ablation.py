@@ -4,6 +4,7 @@ Every row is a fresh process on the same documents. Rows are interleaved, and me
 Rows marked *call* measure only the engine's calls on one core, with the documents in memory. Rows
 marked *process* are whole processes, including start-up.
 
+    pip install gigatoken==0.10.0
     python bench/ablation.py --data LARGE --tokenizer tokenizer.json --work WORK
 
 `--data` is a folder made by `corpus.py` with `jsonl/` and `small/`.

@@ -12,6 +12,7 @@ machine, so `compare.py` divides the time of a whole build by this bound.
 Each measurement is a fresh process, so the engine's caches start empty. Workers take the next batch
 from a common counter. Measurements decide which arrangement and batch size is best:
 
+    pip install gigatoken==0.10.0
     python bench/bound.py --tokenizer tokenizer.json DATA/jsonl/*.jsonl
     python bench/bound.py --tokenizer tokenizer.json --engine gigatoken --mode threads \\
         --batch-mb 8 --rounds 3 --json DATA/jsonl/*.jsonl

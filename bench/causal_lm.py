@@ -291,7 +291,7 @@ def main() -> None:
         child(options)
         return
     print(measure.machine())
-    packages = ["tokenizers", "transformers", "datasets", "fastokens", "gigatoken", "pyarrow"]
+    packages = ["tokenizers", "transformers", "datasets", "fastokens", "pyarrow"]
     print(measure.versions([*packages, "numpy"]))
     options.work.mkdir(parents=True)
     try:

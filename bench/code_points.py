@@ -2,7 +2,7 @@
 
 Each of the 1,112,064 Unicode scalar values is in a separate short text, between letters, digits,
 spaces, an apostrophe and line ends. The program prints the ranges on which each engine returns
-other ids. The tables in `encode/engines/gate.py` and `encode/engines/routing.py` come from here.
+other ids. The allow-list in `encode/engines/gate.py` comes from here.
 
     python bench/code_points.py --tokenizer tokenizer.json --engines native
 """
@@ -18,7 +18,6 @@ import numpy as np
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.engines.fastokens import FastokensEngine
-from tokenmill.encode.engines.gigatoken import GigatokenEngine
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
@@ -30,7 +29,6 @@ CACHE_BYTES = 1 << 30
 
 LOADERS: dict[str, Callable[[TokenizerFile], Engine]] = {
     "fastokens": lambda file: FastokensEngine(file.data, control_tokens=False),
-    "gigatoken": lambda file: GigatokenEngine(file.data, False, CACHE_BYTES),
     "native": lambda file: load_engine("native", file, False, CACHE_BYTES),
 }
 """Without what sends known differences to the reference."""
@@ -79,7 +77,7 @@ def main() -> None:
     """Print a table for each engine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--engines", nargs="+", choices=LOADERS, default=["fastokens", "gigatoken"])
+    parser.add_argument("--engines", nargs="+", choices=LOADERS, default=["fastokens"])
     options = parser.parse_args()
     file = load_tokenizer_file(str(options.tokenizer))
     reference = HuggingFaceReference(file, control_tokens=False)

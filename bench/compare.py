@@ -12,6 +12,7 @@ It has three parts, each a table with the target next to the measured value:
 
 Inputs are read once before each part, so all contenders find them in the page cache.
 
+    pip install gigatoken==0.10.0  # for the bound; the peer has its own environment
     sh bench/peers/setup.sh PEERS
     python bench/corpus.py --out LARGE
     python bench/corpus.py --out SMALL --from-jsonl corpus/*.jsonl.zst --variants

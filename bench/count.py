@@ -7,6 +7,7 @@ and counts them in one call. Its words and counts must be equal.
 For the slope, variants of the corpus are written as .jsonl.zst. In variant k, the letters of every
 third word are rotated by k, so that each variant has different words.
 
+    pip install gigatoken==0.10.0
     python bench/count.py DATA/*.jsonl.zst --rounds 3 --variants 3 7
 """
 

@@ -318,7 +318,7 @@ def main() -> None:
     lines = [row for name, path in found.items() for row in rows(name, path, options)]
     header = ["tokenizer", "engine", "documents", "MB/s cold", "MB/s warm", "cold, ratio"]
     print(measure.machine())
-    print(measure.versions(["tokenizers", "fastokens", "gigatoken", "sentencepiece", "tiktoken"]))
+    print(measure.versions(["tokenizers", "fastokens", "sentencepiece", "tiktoken"]))
     table = measure.table(header, lines)
     print(table)
     if options.docs:

@@ -38,7 +38,7 @@ import measure
 from bound import bound, texts
 from build import Build, Builder, add_options, builder, files_of
 
-VERSIONS = ("tokenmill", "fastokens", "gigatoken", "pyarrow", "backports.zstd", "isal")
+VERSIONS = ("tokenmill", "fastokens", "pyarrow", "backports.zstd", "isal")
 BATCHES_MB = (0.25, 1.0, 8.0)
 ENGINE_ALONE = """
 import json, sys

@@ -2,8 +2,9 @@
 
 Every contender is a separate process with the texts in memory. It reports the CPU seconds of
 counting, the number of words, and a digest of their counts. gigatoken supports only GPT-2's words
-and returns a Python list; the time includes making the list.
+and returns a Python list; the time includes making the list. `--without gigatoken` leaves it out.
 
+    pip install gigatoken==0.10.0
     python bench/words.py --corpus DATA/*.jsonl.zst --split gpt2 --rounds 3
 """
 

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizer_kit import Json, added_token, as_file, byte_level_json, sentencepiece_json
+from tokenizer_kit import (
+    BYTE_LEVEL,
+    BYTES_ONLY,
+    Json,
+    added_token,
+    as_file,
+    byte_level_json,
+    sentencepiece_json,
+    sequence,
+    split,
+)
 from trained_kit import trained
 
 from tokenmill.encode import engine_ranking
@@ -19,11 +29,17 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.errors import EngineError, UserError
 from tokenmill.installed import install_command
+from tokenmill.words.patterns import LLAMA3_SPLIT
 
 NOT_INSTALLED = f"it is not installed: {install_command('fast')}"
 BYTE_LEVEL_FILE = as_file(byte_level_json())
 LLAMA_FILE = as_file(sentencepiece_json())
-NFC_FILE = as_file(byte_level_json(normalizer={"type": "NFC"}))
+DIGITS_FILE = as_file(
+    byte_level_json(
+        pre_tokenizer=sequence({"type": "Digits", "individual_digits": True}, BYTE_LEVEL)
+    )
+)
+DIGITS = "pre-tokenizer Digits + ByteLevel"
 DROPOUT_FILE = as_file(byte_level_json(model={"dropout": 0.5}, pre_tokenizer=None))
 WORD_PIECE_FILE = as_file(
     byte_level_json(model={"type": "WordPiece"}, pre_tokenizer={"type": "BertPreTokenizer"})
@@ -34,8 +50,8 @@ NOT_SPLIT = "no pre-tokenizer that always splits at spaces"
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Both engines, whatever this machine has; a test takes away what it wants missing."""
-    names = {"fastokens", "gigatoken"}
+    """fastokens, whatever this machine has; a test takes it away where it wants it missing."""
+    names = {"fastokens"}
 
     def find_spec(name: str) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.ModuleSpec(name, None) if name in names else None
@@ -50,23 +66,24 @@ def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
 
 
 def test_the_table_ranks_what_is_exact_for_a_tokenizer(installed: set[str]) -> None:
-    names = ("fastokens", "gigatoken", "native", "memo", "reference")
+    names: tuple[str, ...] = ("fastokens", "native", "memo", "reference")
     assert rank_engines(BYTE_LEVEL_FILE, False) == Candidates(names, {})
-    names = ("native", "fastokens", "gigatoken", "reference")
-    order = ("native", "fastokens", "gigatoken", "memo", "reference")
+    names = ("native", "fastokens", "reference")
+    order = ("native", "fastokens", "memo", "reference")
     expected = Candidates(names, {"memo": NOT_LOCAL}, order=order)
     assert rank_engines(LLAMA_FILE, True) == expected
 
 
 def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: set[str]) -> None:
-    objections = {"gigatoken": "a normalizer"}
-    names = ("fastokens", "native", "memo", "reference")
-    assert rank_engines(NFC_FILE, False) == Candidates(names, objections)
+    expected = Candidates(("native", "memo", "reference"), {"fastokens": DIGITS})
+    assert rank_engines(DIGITS_FILE, False) == expected
 
 
 def test_memo_takes_what_fast_engines_cannot_where_texts_may_be_cut(installed: set[str]) -> None:
-    objections = dict.fromkeys(("fastokens", "gigatoken"), "model WordPiece")
-    objections["native"] = "WordPiece with steps other than BERT's"
+    objections = {
+        "fastokens": "model WordPiece",
+        "native": "WordPiece with steps other than BERT's",
+    }
     expected = Candidates(("memo", "reference"), objections)
     assert rank_engines(WORD_PIECE_FILE, False) == expected
     assert rank_engines(WORD_PIECE_FILE, True) == expected
@@ -104,21 +121,15 @@ def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) ->
 
 
 def test_the_reference_is_left_where_no_engine_is_exact(installed: set[str]) -> None:
-    dropout = dict.fromkeys(("fastokens", "gigatoken", "native"), "dropout")
-    objections = {**dropout, "memo": NOT_SPLIT}
+    objections = {"fastokens": "dropout", "native": "dropout", "memo": NOT_SPLIT}
     assert rank_engines(DROPOUT_FILE, False) == Candidates(("reference",), objections)
 
 
 def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_installs_it(
     installed: set[str],
 ) -> None:
-    installed.remove("fastokens")
-    objections = {"fastokens": NOT_INSTALLED}
-    names = ("gigatoken", "native", "memo", "reference")
-    expected = Candidates(names, objections, frozenset({"fastokens"}))
-    assert rank_engines(BYTE_LEVEL_FILE, False) == expected
     installed.clear()
-    missing = {"fastokens": NOT_INSTALLED, "gigatoken": NOT_INSTALLED}
+    missing = {"fastokens": NOT_INSTALLED}
     expected = Candidates(("native", "memo", "reference"), missing, frozenset(missing))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
@@ -127,38 +138,37 @@ def test_an_engine_that_is_not_installed_is_left_out_with_the_command_that_insta
 def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_to_install(
     installed: set[str], monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    set_versions(monkeypatch, fastokens=version, gigatoken="0.10.0")
+    set_versions(monkeypatch, fastokens=version)
     why = f"version {version} is not tested: pip install 'fastokens>=0.3.4,<=0.3.5'"
-    names = ("gigatoken", "native", "memo", "reference")
+    names = ("native", "memo", "reference")
     expected = Candidates(names, {"fastokens": why}, frozenset({"fastokens"}))
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
-@pytest.mark.parametrize("versions", [("0.3.4", "0.9.0"), ("0.3.5", "0.10.0")])
+@pytest.mark.parametrize("version", ["0.3.4", "0.3.5"])
 def test_every_version_of_the_measured_range_is_admitted(
-    installed: set[str], monkeypatch: pytest.MonkeyPatch, versions: tuple[str, str]
+    installed: set[str], monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    set_versions(monkeypatch, fastokens=versions[0], gigatoken=versions[1])
+    set_versions(monkeypatch, fastokens=version)
     assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
 
 
 def test_what_to_install_is_told_where_native_is_taken_instead(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_versions(monkeypatch, fastokens="0.4.0", gigatoken="0.11.0")
+    set_versions(monkeypatch, fastokens="0.4.0")
     found = rank_engines(BYTE_LEVEL_FILE, False)
     assert found.names == ("native", "memo", "reference")
     assert found.remarks == {
         "fastokens": "version 0.4.0 is not tested: pip install 'fastokens>=0.3.4,<=0.3.5'",
-        "gigatoken": "version 0.11.0 is not tested: pip install 'gigatoken>=0.9.0,<=0.10.0'",
     }
 
 
 def test_nothing_is_told_of_engines_that_no_install_would_put_first(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_versions(monkeypatch, fastokens="0.3.5", gigatoken="0.11.0")
-    assert rank_engines(BYTE_LEVEL_FILE, False).remarks == {}
+    set_versions(monkeypatch, fastokens="0.4.0")
+    assert rank_engines(LLAMA_FILE, False).remarks == {}
     assert rank_engines(WORD_PIECE_FILE, False).remarks == {}
 
 
@@ -166,7 +176,6 @@ def test_everything_is_told_where_only_the_reference_is_left(installed: set[str]
     found = rank_engines(DROPOUT_FILE, False)
     assert found.remarks == {
         "fastokens": "dropout",
-        "gigatoken": "dropout",
         "native": "dropout",
         "memo": NOT_SPLIT,
     }
@@ -179,7 +188,7 @@ def test_the_extra_installs_the_measured_versions() -> None:
     ]
 
 
-@pytest.mark.parametrize("wanted", ["fastokens", "gigatoken", "native", "memo", "reference"])
+@pytest.mark.parametrize("wanted", ["fastokens", "native", "memo", "reference"])
 def test_the_engine_that_is_asked_for_is_the_only_candidate(
     installed: set[str], wanted: str
 ) -> None:
@@ -187,9 +196,9 @@ def test_the_engine_that_is_asked_for_is_the_only_candidate(
 
 
 def test_an_engine_that_is_asked_for_and_not_exact_is_refused(installed: set[str]) -> None:
-    with pytest.raises(UserError, match="gigatoken is not exact") as caught:
-        rank_engines(NFC_FILE, False, "gigatoken")
-    assert caught.value.why == "a normalizer"
+    with pytest.raises(UserError, match="fastokens is not exact") as caught:
+        rank_engines(DIGITS_FILE, False, "fastokens")
+    assert caught.value.why == DIGITS
 
 
 def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set[str]) -> None:
@@ -202,20 +211,20 @@ def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set
 def test_an_engine_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(UserError, match="unknown engine 'fast'") as caught:
         rank_engines(BYTE_LEVEL_FILE, False, "fast")
-    assert caught.value.why == "the engines are fastokens, gigatoken, native, memo, reference"
+    assert caught.value.why == "the engines are fastokens, native, memo, reference"
 
 
 def test_sentencepiece_models_are_the_references(installed: set[str]) -> None:
     found = rank_engines(TokenizerFile("sentencepiece", b"\n"), False)
     assert found.names == ("reference",)
-    assert sorted(found.objections) == ["fastokens", "gigatoken", "memo", "native"]
+    assert sorted(found.objections) == ["fastokens", "memo", "native"]
 
 
 def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tokens(
     installed: set[str],
 ) -> None:
     file = trained("gpt2.tiktoken")
-    assert rank_engines(file, False).names == ("fastokens", "gigatoken", "reference")
+    assert rank_engines(file, False).names == ("fastokens", "reference")
     found = rank_engines(file, True)
     assert found.names == ("reference",)
     assert found.objections["memo"] == "it cannot read this tiktoken tokenizer"
@@ -242,19 +251,18 @@ def test_an_engine_is_loaded_by_its_name(name: str, kind: str) -> None:
     assert type(load_engine(name, BYTE_LEVEL_FILE, False, 1 << 30)).__name__ == kind
 
 
-def test_gigatoken_is_loaded_with_the_reference_behind_it_where_it_may_differ() -> None:
-    pytest.importorskip("gigatoken")
-    loaded = load_engine("gigatoken", BYTE_LEVEL_FILE, False, 1 << 30)
-    assert (type(loaded).__name__, loaded.name) == ("RoutedEngine", "gigatoken")
-    loaded = load_engine("gigatoken", LLAMA_FILE, False, 1 << 30)
-    assert type(loaded).__name__ == "GigatokenEngine"
+def test_fastokens_is_loaded_with_the_reference_behind_it_where_it_may_differ() -> None:
+    pytest.importorskip("fastokens")
+    llama3 = as_file(byte_level_json(pre_tokenizer=sequence(split(LLAMA3_SPLIT), BYTES_ONLY)))
+    loaded = load_engine("fastokens", llama3, False, 1 << 30)
+    assert (type(loaded).__name__, loaded.name) == ("RoutedEngine", "fastokens")
 
 
-@pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
-def test_an_engine_that_fails_to_load_is_an_engine_error(name: str) -> None:
-    pytest.importorskip(name)
-    with pytest.raises(EngineError, match=f"{name} cannot load the tokenizer"):
-        load_engine(name, as_file(byte_level_json(model={"type": "WordPiece"})), False, 1 << 30)
+def test_an_engine_that_fails_to_load_is_an_engine_error() -> None:
+    pytest.importorskip("fastokens")
+    word_piece = as_file(byte_level_json(model={"type": "WordPiece"}))
+    with pytest.raises(EngineError, match="fastokens cannot load the tokenizer"):
+        load_engine("fastokens", word_piece, False, 1 << 30)
 
 
 def test_a_fast_engine_cannot_be_loaded_for_a_sentencepiece_model() -> None:

@@ -1,4 +1,4 @@
-"""The fast engines against the reference: every document of every text must have the same ids."""
+"""fastokens against the reference: every document of every text must have the same ids."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from trained_kit import NAMES, SENTENCES, trained
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.engines.gigatoken import GigatokenEngine, without_special_tokens
-from tokenmill.encode.engines.routing import _UNICODE_17, RoutedEngine, gigatoken_routes
+from tokenmill.encode.engines.fastokens import FastokensEngine
+from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
@@ -35,7 +35,6 @@ from tokenmill.records import TokenBatch
 from tokenmill.words.patterns import LLAMA3_SPLIT
 
 CACHE_BYTES = 1 << 30
-FAST = ("fastokens", "gigatoken")
 
 SPECIALS = [added_token("<s>", 259, special=True), added_token("</s>", 260, special=True)]
 PLAIN = added_token("<plain>", 261)
@@ -73,60 +72,47 @@ HAND_MADE = [
 ]
 
 
-def load(name: str, file: TokenizerFile, control_tokens: bool = False) -> Engine:
-    pytest.importorskip(name)
-    if name not in rank_engines(file, control_tokens).names:
-        pytest.skip(f"{name} may not have this tokenizer")
-    return load_engine(name, file, control_tokens, CACHE_BYTES)
+def load(file: TokenizerFile, control_tokens: bool = False) -> Engine:
+    pytest.importorskip("fastokens")
+    assert "fastokens" in rank_engines(file, control_tokens).names
+    return load_engine("fastokens", file, control_tokens, CACHE_BYTES)
 
 
 @pytest.mark.parametrize("control_tokens", [False, True], ids=["text", "control"])
-@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", SMALL)
-def test_an_engine_encodes_small_tokenizers_as_the_reference_does(
-    name: str, engine: str, control_tokens: bool
+def test_fastokens_encodes_small_tokenizers_as_the_reference_does(
+    name: str, control_tokens: bool
 ) -> None:
     file = as_file(SMALL[name])
     texts = HAND_MADE + adversarial_texts(["<s>", "</s>"])
-    found = load(engine, file, control_tokens).encode(texts)
-    compare_tokens(engine, texts, found, load_reference(file, control_tokens).encode(texts))
+    found = load(file, control_tokens).encode(texts)
+    compare_tokens("fastokens", texts, found, load_reference(file, control_tokens).encode(texts))
 
 
-@pytest.mark.parametrize("engine", FAST)
-def test_special_strings_are_text_or_control_tokens_and_plain_added_tokens_are_both(
-    engine: str,
-) -> None:
+def test_special_strings_are_text_or_control_tokens_and_plain_added_tokens_are_both() -> None:
     file = as_file(SMALL["ByteLevel"])
     texts = ["abc<s>", "<plain>"]
     as_text = [[258, *b"<s>"], [261]]
-    assert documents(load(engine, file).encode(texts)) == as_text
-    assert documents(load(engine, file, True).encode(texts)) == [[258, 259], [261]]
+    assert documents(load(file).encode(texts)) == as_text
+    assert documents(load(file, True).encode(texts)) == [[258, 259], [261]]
 
 
-@pytest.mark.parametrize("engine", FAST)
-def test_an_engine_has_nothing_for_nothing(engine: str) -> None:
-    loaded = load(engine, as_file(SMALL["ByteLevel"]))
+def test_fastokens_has_nothing_for_nothing() -> None:
+    loaded = load(as_file(SMALL["ByteLevel"]))
     assert documents(loaded.encode([])) == []
     assert documents(loaded.encode([""])) == [[]]
     assert documents(loaded.encode(["", "a", ""])) == [[], [97], []]
 
 
-@pytest.mark.parametrize("engine", FAST)
-def test_an_engine_returns_ids_and_offsets_of_the_promised_types(engine: str) -> None:
-    found = load(engine, as_file(SMALL["ByteLevel"])).encode(["abc", "a"])
+def test_fastokens_returns_ids_and_offsets_of_the_promised_types() -> None:
+    found = load(as_file(SMALL["ByteLevel"])).encode(["abc", "a"])
     assert [found.ids.dtype.name, found.offsets.dtype.name] == ["uint32", "int64"]
 
 
 @pytest.fixture(scope="module")
 def small_engines() -> list[tuple[Engine, Reference]]:
-    pytest.importorskip("fastokens")
-    pytest.importorskip("gigatoken")
-    pairs = [("fastokens", "NFC"), ("gigatoken", "Llama 3's split"), ("fastokens", "Llama 2")]
-    files = [(engine, as_file(SMALL[name])) for engine, name in pairs]
-    return [
-        (load_engine(name, file, False, CACHE_BYTES), load_reference(file, False))
-        for name, file in files
-    ]
+    files = [as_file(SMALL[name]) for name in ("NFC", "Llama 3's split", "Llama 2")]
+    return [(load(file), load_reference(file, False)) for file in files]
 
 
 @settings(deadline=None)
@@ -145,7 +131,6 @@ class Trained:
         if name.endswith("tiktoken"):
             pytest.importorskip("tiktoken")
         self.file = trained(name)
-        self.engines = rank_engines(self.file, False).names
         reference = load_reference(self.file, False)
         special = adversarial_texts(reference.special_tokens)
         # One huge document, since engines cut these up inside.
@@ -158,29 +143,19 @@ def tokenizer(request: pytest.FixtureRequest) -> Trained:
     return Trained(request.param)
 
 
-@pytest.mark.parametrize("engine", FAST)
-def test_an_engine_encodes_trained_tokenizers_as_the_reference_does(
-    tokenizer: Trained, engine: str
-) -> None:
-    pytest.importorskip(engine)
-    if engine not in tokenizer.engines:
-        pytest.skip(f"{engine} may not have this tokenizer")
-    loaded = load_engine(engine, tokenizer.file, False, CACHE_BYTES)
-    found = loaded.encode(tokenizer.texts)
-    compare_tokens(engine, tokenizer.texts, found, tokenizer.expected)
+def test_fastokens_encodes_trained_tokenizers_as_the_reference_does(tokenizer: Trained) -> None:
+    found = load(tokenizer.file).encode(tokenizer.texts)
+    compare_tokens("fastokens", tokenizer.texts, found, tokenizer.expected)
 
 
-@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("name", ["neox", "dolma2", "llama2"])
-def test_an_engine_finds_control_tokens_where_the_reference_finds_them(
-    name: str, engine: str
-) -> None:
+def test_fastokens_finds_control_tokens_where_the_reference_finds_them(name: str) -> None:
     file = trained(name)
     reference = load_reference(file, True)
     texts = adversarial_texts(reference.special_tokens)[-800:]
     expected = reference.encode(texts)
     assert set(reference.special_tokens.values()) & set(expected.ids.tolist())
-    compare_tokens(engine, texts, load(engine, file, True).encode(texts), expected)
+    compare_tokens("fastokens", texts, load(file, True).encode(texts), expected)
 
 
 class Recorder:
@@ -232,57 +207,23 @@ def test_routing_keeps_the_order_of_documents(texts: list[str]) -> None:
     assert documents(found) == [[2 if "é" in text else 1] * len(text) for text in texts]
 
 
-EDGES = [
-    chr(point)
-    for first, last in _UNICODE_17
-    for point in {first - 1, first, (first + last) // 2, last, last + 1}
-]
-IN_CONTEXT = [f"a{c}b {c}1{c} {c}{c}'s\n{c}\n" for c in EDGES]
+OVERLAPPING = [added_token("zqxjj", 259, normalized=True), added_token("jjkkq", 260)]
 
 
-def test_gigatoken_is_exact_at_the_edges_of_its_unicode_table_because_of_the_reference() -> None:
-    file = as_file(byte_level_json())
-    expected = load_reference(file, False).encode(IN_CONTEXT)
-    compare_tokens("routed", IN_CONTEXT, load("gigatoken", file).encode(IN_CONTEXT), expected)
+def test_fastokens_alone_differs_on_documents_that_are_routed() -> None:
+    pytest.importorskip("fastokens")
+    file = as_file(byte_level_json(added_tokens=OVERLAPPING))
+    alone = FastokensEngine(file.data, control_tokens=False)
+    texts = ["zqxjjkkq"]
+    assert documents(load_reference(file, False).encode(texts)) == [[*b"zqx", 260]]
+    assert documents(alone.encode(texts)) == [[259, *b"kkq"]]
+    assert documents(load(file).encode(texts)) == [[*b"zqx", 260]]
 
 
-def test_gigatoken_alone_differs_at_code_points_that_are_routed() -> None:
-    pytest.importorskip("gigatoken")
-    file = trained("gpt2")
-    texts = ["\ua7d2's", "\U000323b0's"]
-    reference = load_reference(file, False)
-    alone = GigatokenEngine(file.data, False, CACHE_BYTES)
-    assert documents(alone.encode(texts)) != documents(reference.encode(texts))
-    engine = load_engine("gigatoken", file, False, CACHE_BYTES)
-    assert documents(engine.encode(texts)) == documents(reference.encode(texts))
-
-
-def test_only_byte_level_tokenizers_have_routes() -> None:
-    assert gigatoken_routes(sentencepiece_json()) is None
-    routes = gigatoken_routes(byte_level_json())
-    assert routes is not None
-    assert routes.search("plain text, 日本, 😀") is None
-    inside = [chr(c) for first, last in _UNICODE_17 for c in (first, last)]
-    assert all(routes.search(f"a{c}b") for c in inside)
-
-
-def test_gigatoken_is_rebuilt_when_its_cache_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gigatoken")
-    monkeypatch.setattr("tokenmill.encode.engines.gigatoken.CHECK_CHARACTERS", 10)
-    engine = GigatokenEngine(as_file(byte_level_json()).data, False, cache_bytes=-(1 << 40))
-    before = engine._tokenizer
-    assert documents(engine.encode(["abc"])) == [[258]]
-    assert engine._tokenizer is before
-    assert documents(engine.encode(["abc" * 4])) == [[258] * 4]
-    assert engine._tokenizer is not before
-    assert documents(engine.encode(["abc a"])) == [[258, 256]]
-
-
-def test_special_tokens_are_taken_out_of_the_json_and_others_stay() -> None:
-    import json
-
-    changed = json.loads(without_special_tokens(as_file(SMALL["ByteLevel"]).data))
-    assert changed == SMALL["ByteLevel"] | {"added_tokens": [PLAIN]}
+def test_fastokens_has_routes_for_a_long_s_and_for_tokens_that_overlap() -> None:
+    assert fastokens_routes(SMALL["ByteLevel"]) == []
+    assert fastokens_routes(SMALL["Llama 3's split"]) == ["'\u017f"]
+    assert fastokens_routes(byte_level_json(added_tokens=OVERLAPPING)) == ["jjkkq"]
 
 
 def test_a_sentencepiece_model_has_no_equal_in_json() -> None:

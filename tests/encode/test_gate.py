@@ -1,8 +1,6 @@
-"""What the engines may not have: the S and R rows of the configuration matrix, one by one."""
+"""What fastokens may not have: the S and R rows of the configuration matrix, one by one."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 import tokenizers
@@ -27,19 +25,13 @@ from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.engines.gate import (
     EXACT_SPLITS,
-    FASTOKENS_SPLITS,
     fastokens_objection,
-    gigatoken_objection,
     overlapping_tokens,
 )
 from tokenmill.encode.kinds import load_reference
 from tokenmill.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)
-OBJECTIONS: dict[str, Callable[[Json], str]] = {
-    "fastokens": fastokens_objection,
-    "gigatoken": gigatoken_objection,
-}
 METASPACE: Json = {
     "type": "Metaspace",
     "replacement": "▁",
@@ -91,17 +83,18 @@ KNOWN_GOOD = {
         added_token("éé", 260, normalized=True),
     ),
     "bytes missing that UTF-8 never has": byte_level_without(0xC0, 0xFF),
+    "NFC": byte_level_json(normalizer={"type": "NFC"}),
+    "a sequence of ByteLevel alone": byte_level_json(pre_tokenizer=sequence(BYTE_LEVEL)),
     "Llama 2": sentencepiece_json(),
 }
 
 
-@pytest.mark.parametrize("engine", OBJECTIONS)
 @pytest.mark.parametrize("name", KNOWN_GOOD)
-def test_what_is_known_to_be_exact_is_admitted(name: str, engine: str) -> None:
-    assert OBJECTIONS[engine](KNOWN_GOOD[name]) == ""
+def test_what_is_known_to_be_exact_is_admitted(name: str) -> None:
+    assert fastokens_objection(KNOWN_GOOD[name]) == ""
 
 
-BOTH_REFUSED = {
+REFUSED = {
     "no pre-tokenizer": (byte_level_json(pre_tokenizer=None), "pre-tokenizer none"),
     "Whitespace": (
         byte_level_json(pre_tokenizer={"type": "Whitespace"}),
@@ -245,115 +238,72 @@ BOTH_REFUSED = {
         ),
         "model Unigram",
     ),
-    "NFKC beside byte fallback": (sentencepiece_json(normalizer={"type": "NFKC"}), ""),
-    "spaces split off after Metaspace": (
-        sentencepiece_json(pre_tokenizer=sequence(METASPACE, {"type": "Digits"})),
+    "NFKC beside byte fallback": (
+        sentencepiece_json(normalizer={"type": "NFKC"}),
+        "normalizer NFKC",
+    ),
+    "Strip beside byte fallback": (
+        sentencepiece_json(normalizer={"type": "Strip"}),
+        "normalizer Strip",
+    ),
+    "Precompiled beside byte fallback": (
+        sentencepiece_json(normalizer={"type": "Precompiled"}),
+        "normalizer Precompiled",
+    ),
+    "a regex in a normalizer": (
+        sentencepiece_json(normalizer={**replace(" ", "▁"), "pattern": {"Regex": " {2,}"}}),
+        "a normalizer with a regex",
+    ),
+    "Metaspace beside byte fallback": (
+        sentencepiece_json(pre_tokenizer=METASPACE),
         "a pre-tokenizer",
     ),
-    "Metaspace with another replacement": (
-        sentencepiece_json(pre_tokenizer={**METASPACE, "replacement": "_"}),
+    "Gemma's split": (
+        sentencepiece_json(
+            pre_tokenizer={
+                "type": "Split",
+                "pattern": {"String": " "},
+                "behavior": "MergedWithPrevious",
+                "invert": False,
+            }
+        ),
+        "a pre-tokenizer",
+    ),
+    "spaces split off after Metaspace": (
+        sentencepiece_json(pre_tokenizer=sequence(METASPACE, {"type": "Digits"})),
         "a pre-tokenizer",
     ),
 }
 
 
-@pytest.mark.parametrize("engine", OBJECTIONS)
-@pytest.mark.parametrize("name", BOTH_REFUSED)
-def test_what_either_engine_encodes_wrongly_or_refuses_is_not_given_to_it(
-    name: str, engine: str
-) -> None:
-    tokenizer, reason = BOTH_REFUSED[name]
-    found = OBJECTIONS[engine](tokenizer)
-    assert found
-    assert not reason or found == reason
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_fastokens_encodes_wrongly_or_refuses_is_not_given_to_it(name: str) -> None:
+    tokenizer, reason = REFUSED[name]
+    assert fastokens_objection(tokenizer) == reason
 
 
 @pytest.mark.parametrize(
     "kind",
     ["Lowercase", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt", "Strip", "ByteLevel"],
 )
-@pytest.mark.parametrize("engine", OBJECTIONS)
-def test_a_byte_level_normalizer_other_than_nfc_is_refused(kind: str, engine: str) -> None:
-    assert OBJECTIONS[engine](byte_level_json(normalizer={"type": kind}))
-
-
-def test_a_sentencepiece_token_must_be_spelled_with_tokens_for_fastokens() -> None:
-    vocab = sentencepiece_json()["model"]["vocab"]
-    tokenizer = sentencepiece_json(model={"vocab": vocab | {"ax": 287, "ay": 288}})
-    assert fastokens_objection(tokenizer) == "a token with a character outside the vocabulary"
-    assert gigatoken_objection(tokenizer) == ""
-
-
-@pytest.mark.parametrize(
-    "contents", [("zqxjj", "jjkkq"), ("jjkkq", "zqxjj"), ("zqxjj", "qxj"), ("qxj", "zqxjj")]
-)
-def test_a_special_token_that_overlaps_an_ordinary_one_is_not_read_by_gigatoken(
-    contents: tuple[str, str],
-) -> None:
-    special, ordinary = contents
-    tokenizer = added(added_token(special, 259, special=True), added_token(ordinary, 260))
-    assert gigatoken_objection(tokenizer) == "special and ordinary added tokens that overlap"
-    assert fastokens_objection(tokenizer) == ""  # it hides what special tokens hide
-
-
-def test_nfc_is_exact_in_fastokens_and_not_in_gigatoken() -> None:
-    tokenizer = byte_level_json(normalizer={"type": "NFC"})
-    assert fastokens_objection(tokenizer) == ""
-    assert gigatoken_objection(tokenizer) == "a normalizer"
-
-
-def test_a_sequence_of_byte_level_alone_is_exact_in_fastokens_and_not_in_gigatoken() -> None:
-    tokenizer = byte_level_json(pre_tokenizer=sequence(BYTE_LEVEL))
-    assert fastokens_objection(tokenizer) == ""
-    assert gigatoken_objection(tokenizer) == "a sequence of one pre-tokenizer"
-
-
-GEMMA_SPLIT: Json = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "MergedWithPrevious",
-    "invert": False,
-}
-
-
-@pytest.mark.parametrize(
-    "pre_tokenizer",
-    [METASPACE, sequence(METASPACE), {**METASPACE, "prepend_scheme": "first"}, GEMMA_SPLIT],
-    ids=["Metaspace", "a sequence of it", "Metaspace first", "Gemma's split"],
-)
-def test_sentencepiece_pre_tokenizers_that_gigatoken_reads_are_its_own(pre_tokenizer: Json) -> None:
-    tokenizer = sentencepiece_json(pre_tokenizer=pre_tokenizer)
-    assert gigatoken_objection(tokenizer) == ""
-    assert fastokens_objection(tokenizer) == "a pre-tokenizer"
-
-
-@pytest.mark.parametrize("kind", ["Strip", "Precompiled"])
-def test_sentencepiece_normalizers_that_only_gigatoken_reads(kind: str) -> None:
-    tokenizer = sentencepiece_json(normalizer={"type": kind})
-    assert gigatoken_objection(tokenizer) == ""
+def test_a_byte_level_normalizer_other_than_nfc_is_refused(kind: str) -> None:
+    tokenizer = byte_level_json(normalizer={"type": kind})
     assert fastokens_objection(tokenizer) == f"normalizer {kind}"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "gigatoken"), [(" {2,}", ""), (r"\s+", "a normalizer with a regex")]
-)
-def test_a_regex_in_a_sentencepiece_normalizer(pattern: str, gigatoken: str) -> None:
-    normalizer = {**replace(" ", "▁"), "pattern": {"Regex": pattern}}
-    tokenizer = sentencepiece_json(normalizer=normalizer)
-    assert gigatoken_objection(tokenizer) == gigatoken
-    assert fastokens_objection(tokenizer) == "a normalizer with a regex"
+def test_a_sentencepiece_token_must_be_spelled_with_tokens() -> None:
+    vocab = sentencepiece_json()["model"]["vocab"]
+    tokenizer = sentencepiece_json(model={"vocab": vocab | {"ax": 287, "ay": 288}})
+    assert fastokens_objection(tokenizer) == "a token with a character outside the vocabulary"
 
 
 @pytest.mark.parametrize("name", JSON_NAMES)
 def test_pipelines_of_published_tokenizers_are_admitted(name: str) -> None:
-    tokenizer = trained_json(name)
-    assert fastokens_objection(tokenizer) == ""
-    expected = "a normalizer" if name == "neox" else ""
-    assert gigatoken_objection(tokenizer) == expected
+    assert fastokens_objection(trained_json(name)) == ""
 
 
-def test_engines_are_given_only_patterns_that_are_known_to_end() -> None:
-    given = {pattern for patterns in FASTOKENS_SPLITS | EXACT_SPLITS for pattern in patterns}
+def test_fastokens_is_given_only_patterns_that_are_known_to_end() -> None:
+    given = {pattern for patterns in EXACT_SPLITS for pattern in patterns}
     assert given <= KNOWN_PATTERNS
 
 
@@ -411,8 +361,6 @@ def test_raw_tokens_that_overlap_normalized_ones_are_named(name: str) -> None:
     tokens, expected = OVERLAPS[name]
     assert overlapping_tokens(tokens) == expected
     assert fastokens_objection(added(*tokens)) == ""
-    refused = "added tokens that overlap" if expected else ""
-    assert gigatoken_objection(added(*tokens)) == refused
 
 
 @pytest.mark.parametrize("name", OVERLAPS)

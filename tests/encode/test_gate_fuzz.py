@@ -109,7 +109,6 @@ def test_what_the_gate_admits_of_many_tokenizers_is_exact(
 def check_engines(tokenizer: Json, texts: list[str], control_tokens: bool) -> None:
     """Every engine that may encode for a tokenizer gives the ids of the reference."""
     pytest.importorskip("fastokens")
-    pytest.importorskip("gigatoken")
     file = as_file(tokenizer)
     expected = load_reference(file, control_tokens).encode(texts)
     for name in rank_engines(file, control_tokens).names:

@@ -149,11 +149,10 @@ def test_qwen_encodes_texts_in_their_composed_form() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["fastokens", "gigatoken"])
-def test_fast_engines_give_qwens_ids(name: str) -> None:
-    pytest.importorskip(name)
+def test_fastokens_gives_qwens_ids() -> None:
+    pytest.importorskip("fastokens")
     texts = ["é", "e\u0301", "ab ab 2024", "\u1100\u1161\u11a8", "a\u0345\u1df8"]
-    engine = load_engine(name, qwen(), False, 1 << 20)
+    engine = load_engine("fastokens", qwen(), False, 1 << 20)
     assert documents(engine.encode(texts)) == documents(load_reference(qwen(), False).encode(texts))
 
 

@@ -405,7 +405,7 @@ def test_an_engine_that_fails_the_exam_is_not_used(
     assert "fastokens is not used" in caplog.text
 
 
-@pytest.mark.parametrize("engine", ["fastokens", "gigatoken", "reference"])
+@pytest.mark.parametrize("engine", ["fastokens", "reference"])
 def test_an_engine_may_be_asked_for(engine: str) -> None:
     made = CausalLMTokenizer(options(8), fast_tokenizer(), engine=engine)
     assert contents(made.tokenize(dataset_of(TEXTS))) == recipe(fast_tokenizer(), TEXTS, 8, 0)

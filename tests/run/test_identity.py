@@ -149,7 +149,7 @@ def test_an_unfinished_build_is_refused_where_a_library_has_changed_that_decides
         ("huggingface", "memo", {"tokenizers", "numba", "python"}),
         ("huggingface", "native", {"tokenizers", "numba", "python"}),
         ("huggingface", "fastokens", {"tokenizers", "fastokens"}),
-        ("tiktoken", "gigatoken", {"tiktoken", "gigatoken"}),
+        ("tiktoken", "fastokens", {"tiktoken", "fastokens"}),
         ("sentencepiece", "reference", {"sentencepiece"}),
         ("python", "reference", {"python"}),
     ],

@@ -106,7 +106,7 @@ def test_only_an_engine_of_the_very_bytes_that_are_stored_counts(
 
 def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
     assert preload(msgspec.structs.replace(order, num_bytes=5)) is None
-    assert preload(msgspec.structs.replace(order, engine="gigatoken", kind="tiktoken")) is None
+    assert preload(msgspec.structs.replace(order, engine="fastokens", kind="tiktoken")) is None
 
 
 def test_a_build_of_one_unit_starts_one_worker(

@@ -1,7 +1,6 @@
 """Choose the engine for a tokenizer: a fixed ranking of the engines that are exact for it.
 
     fastokens    exact on every code point for tokenizers that the gate admits; bounded memory
-    gigatoken    for SentencePiece-style BPE that the others refuse
     native       tokenmill's compiled code, for other models; ranked first for SentencePiece-style
                  BPE (Llama 2, Mistral, Gemma), where it is the fastest; the only fast engine for
                  SentencePiece's own files (BPE, Llama 2)
@@ -26,15 +25,10 @@ from tokenmill.encode.composition import ComposingEngine
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.chunks.locality import locality_objection
-from tokenmill.encode.engines.gate import (
-    Json,
-    fastokens_objection,
-    gigatoken_objection,
-    is_sentencepiece,
-)
+from tokenmill.encode.engines.gate import Json, fastokens_objection, is_sentencepiece
 from tokenmill.encode.engines.native.loading import load_native, native_objection
 from tokenmill.encode.engines.native.sentencepiece_gate import sentencepiece_objection
-from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes, gigatoken_routes
+from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
     check_engine,
@@ -49,10 +43,10 @@ from tokenmill.installed import install_command, installed_version
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"
 """The kind of .model files, which native reads directly; other kinds need a tokenizer.json."""
-MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5"), "gigatoken": ("0.9.0", "0.10.0")}
+MEASURED_VERSIONS = {"fastokens": ("0.3.4", "0.3.5")}
 """The oldest and newest tested releases; all releases in between were tested too. To test another,
 run `bench/code_points.py` and `bench/exactness.py`."""
-OBJECTIONS = {"fastokens": fastokens_objection, "gigatoken": gigatoken_objection}
+OBJECTIONS = {"fastokens": fastokens_objection}
 ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
 FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
 """Native is the fastest here: see `docs/reference/tokenizers.md`, measured by `bench/kinds.py`."""
@@ -237,23 +231,16 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
         return load_native(
             data, control_tokens, lambda: load_reference(file, control_tokens), cache_bytes
         )
-    engine: Engine
-    if name == "fastokens":
-        from tokenmill.encode.engines.fastokens import FastokensEngine
+    from tokenmill.encode.engines.fastokens import FastokensEngine
 
-        engine = FastokensEngine(data, control_tokens)
-        splitting = msgspec.to_builtins(msgspec.json.decode(data, type=_Splitting))
-        strings = fastokens_routes(splitting)
-        routes = re.compile("|".join(map(re.escape, strings))) if strings else None
-        in_ascii = any(map(str.isascii, strings))
-    else:
-        from tokenmill.encode.engines.gigatoken import GigatokenEngine
-
-        engine = GigatokenEngine(data, control_tokens, cache_bytes)
-        routes, in_ascii = gigatoken_routes(msgspec.json.decode(data)), False
-    if routes:
+    engine: Engine = FastokensEngine(data, control_tokens)
+    splitting = msgspec.to_builtins(msgspec.json.decode(data, type=_Splitting))
+    if strings := fastokens_routes(splitting):
         engine = RoutedEngine(
-            engine, routes, lambda: load_reference(file, control_tokens), in_ascii=in_ascii
+            engine,
+            re.compile("|".join(map(re.escape, strings))),
+            lambda: load_reference(file, control_tokens),
+            in_ascii=any(map(str.isascii, strings)),
         )
     if file.kind == "tiktoken" and encoding_of(file).form:
         return ComposingEngine(engine)

@@ -1,4 +1,4 @@
-"""fastokens, the preferred fast engine.
+"""fastokens, the fastest engine for byte-level BPE.
 
 Its memory is bounded. For tokenizers that the gate admits, it agrees with the reference on every
 Unicode code point (`bench/code_points.py`).

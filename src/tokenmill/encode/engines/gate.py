@@ -1,8 +1,8 @@
-"""Allow-lists: which tokenizers fastokens and gigatoken may encode.
+"""The allow-list of fastokens: which tokenizers it may encode.
 
-These engines silently load tokenizers that they do not encode exactly. So each has a short list of
-features that it was found to encode exactly, code point by code point and by fuzzing. Tokenizers
-with any other feature go to the next engine. Calibration and audits still check the ids.
+It silently loads tokenizers that it does not encode exactly. So this is a short list of features
+that it was found to encode exactly, code point by code point and by fuzzing. Tokenizers with any
+other feature go to the next engine. Calibration and audits still check the ids.
 """
 
 from __future__ import annotations
@@ -22,41 +22,23 @@ from tokenmill.words.patterns import (
 
 Json = dict[str, Any]
 
-OVERLAP = "added tokens that overlap"
 _NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-EXACT_SPLITS: set[tuple[str, ...]] = {(LLAMA3_SPLIT,), (QWEN2_SPLIT,)}
-"""The patterns of consecutive `Split` steps that both fast engines were tested with."""
-FASTOKENS_SPLITS = {
-    *EXACT_SPLITS,
-    *((O200K_SPLIT,), (TEKKEN_SPLIT,), (QWEN3_5_SPLIT,)),
+EXACT_SPLITS: set[tuple[str, ...]] = {
+    *((split,) for split in (LLAMA3_SPLIT, QWEN2_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, QWEN3_5_SPLIT)),
     DEEPSEEK3_SPLITS,
 }
+"""The patterns of consecutive `Split` steps that fastokens was tested with."""
 
 
 def fastokens_objection(tokenizer: Json) -> str:
     """Return why fastokens cannot encode this tokenizer exactly; "" if it can."""
     return (
-        _common_objection(tokenizer)
+        _model_objection(tokenizer)
         or _hidden_objection(tokenizer)
-        or _byte_level_objection(tokenizer, FASTOKENS_SPLITS)
+        or _byte_level_objection(tokenizer)
         or _normalizer_objection(tokenizer, is_sentencepiece(tokenizer))
         or _spelling_objection(tokenizer)
     )
-
-
-def gigatoken_objection(tokenizer: Json) -> str:
-    """Return why gigatoken cannot encode this tokenizer exactly; "" if it can."""
-    if objection := _common_objection(tokenizer):
-        return objection
-    if overlapping_tokens(tokenizer.get("added_tokens") or []):
-        return OVERLAP
-    if is_sentencepiece(tokenizer):
-        return _gigatoken_sentencepiece_objection(tokenizer)
-    if tokenizer.get("normalizer"):
-        return "a normalizer"
-    if len((tokenizer.get("pre_tokenizer") or {}).get("pretokenizers", "")) == 1:
-        return "a sequence of one pre-tokenizer"
-    return _byte_level_objection(tokenizer, EXACT_SPLITS)
 
 
 def split_patterns(tokenizer: Json) -> tuple[str, ...]:
@@ -67,29 +49,7 @@ def split_patterns(tokenizer: Json) -> tuple[str, ...]:
     )
 
 
-def _gigatoken_sentencepiece_objection(tokenizer: Json) -> str:
-    for member in _members(tokenizer.get("normalizer"), "normalizers"):
-        if member["type"] not in {"Prepend", "Replace", "Strip", "Precompiled"}:
-            return f"normalizer {member['type']}"
-        if member["type"] == "Replace" and member["pattern"].get("Regex", " {2,}") != " {2,}":
-            return "a normalizer with a regex"
-    members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
-    metaspace = [m["type"] == "Metaspace" and m.get("replacement") == "▁" for m in members]
-    words = [_splits_after_spaces(member) for member in members]
-    return "" if not members or metaspace == [True] or words == [True] else "a pre-tokenizer"
-
-
-def _splits_after_spaces(member: Json) -> bool:
-    """Whether a step is Gemma's split, which never matches: its normalizer replaces all spaces."""
-    return (
-        member["type"] == "Split"
-        and member["pattern"] == {"String": " "}
-        and member.get("behavior") == "MergedWithPrevious"
-        and not member.get("invert")
-    )
-
-
-def _common_objection(tokenizer: Json) -> str:
+def _model_objection(tokenizer: Json) -> str:
     model = tokenizer["model"]
     if model.get("type") != "BPE" or "merges" not in model:
         return f"model {model.get('type')}"
@@ -120,8 +80,8 @@ def _common_objection(tokenizer: Json) -> str:
 def overlapping_tokens(added: list[Json]) -> list[str]:
     """Return the raw added tokens that can overlap with a normalized one in a text.
 
-    The reference matches the raw ones first, with the spaces that they strip, but the engines match
-    the leftmost one.
+    The reference matches the raw ones first, with the spaces that they strip, but fastokens
+    matches the leftmost one.
     """
     normalized = [t["content"] for t in added if t["content"] and t.get("normalized")]
     starts = {token[:stop] for token in normalized for stop in range(1, len(token) + 1)}
@@ -151,7 +111,7 @@ def _hidden_objection(tokenizer: Json) -> str:
     """Return why fastokens cannot encode even texts without the overlapping tokens."""
     added = tokenizer.get("added_tokens") or []
     both = any(token.get("special") and token.get("normalized") for token in added)
-    return OVERLAP if both and overlapping_tokens(added) else ""
+    return "added tokens that overlap" if both and overlapping_tokens(added) else ""
 
 
 def needed_bytes(sentencepiece: bool) -> set[str]:
@@ -161,7 +121,7 @@ def needed_bytes(sentencepiece: bool) -> set[str]:
     return {symbol for byte, symbol in enumerate(byte_symbols()) if byte not in _NEVER_IN_UTF8}
 
 
-def _byte_level_objection(tokenizer: Json, known_splits: set[tuple[str, ...]]) -> str:
+def _byte_level_objection(tokenizer: Json) -> str:
     if is_sentencepiece(tokenizer):
         return "" if tokenizer.get("pre_tokenizer") is None else "a pre-tokenizer"
     members = _members(tokenizer.get("pre_tokenizer"), "pretokenizers")
@@ -176,7 +136,7 @@ def _byte_level_objection(tokenizer: Json, known_splits: set[tuple[str, ...]]) -
         isolated = split.get("behavior") == "Isolated" and not split.get("invert")
         if not (isolated or removed):
             return f"split behaviour {split.get('behavior')}"
-    if split_patterns(tokenizer) not in known_splits:
+    if split_patterns(tokenizer) not in EXACT_SPLITS:
         return "a split pattern that it was not tested with"
     plain = not byte_level.get("use_regex", True) and not byte_level.get("add_prefix_space", True)
     return "" if plain else "ByteLevel with a second split or a prefix space"

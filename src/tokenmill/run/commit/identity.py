@@ -79,7 +79,7 @@ class StoredIdentity(msgspec.Struct, kw_only=True):
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of all libraries that can affect a dataset."""
-    names = ("tokenmill", "tokenizers", "fastokens", "gigatoken", "tiktoken", "sentencepiece")
+    names = ("tokenmill", "tokenizers", "fastokens", "tiktoken", "sentencepiece")
     found = {"python": platform.python_version()}
     for name in (*names, "jinja2", "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
         try:
@@ -99,7 +99,7 @@ def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> fro
     names.update(*(FORMATS[name].libraries for name in formats))
     if engine in {NATIVE, MEMO}:
         names |= {"numba", "python"}  # its kernels, and its Unicode tables
-    return frozenset(names | {engine} & {"fastokens", "gigatoken"})
+    return frozenset(names | {engine} & {"fastokens"})
 
 
 def version_differences(

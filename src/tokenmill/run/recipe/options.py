@@ -123,9 +123,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of encoding: engine, boundary tokens and special tokens."""
 
-    engine: Annotated[
-        str, Meta(description="auto, fastokens, gigatoken, native, memo, reference")
-    ] = "auto"
+    engine: Annotated[str, Meta(description="auto, fastokens, native, memo, reference")] = "auto"
     encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
     pattern: Annotated[
         str | None,
