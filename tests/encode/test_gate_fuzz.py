@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pipeline_kit import LOWERCASE, NFC, NFKC, NMT, STRIP_ACCENTS, STRIP_RIGHT, normalizers
 from tokenizer_kit import (
@@ -18,6 +18,7 @@ from tokenizer_kit import (
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
+from tokenmill.errors import UserError
 
 LETTERS = "abcxy"
 WORDS = st.text(LETTERS, min_size=1, max_size=3)
@@ -110,7 +111,12 @@ def check_engines(tokenizer: Json, texts: list[str], control_tokens: bool) -> No
     """Every engine that may encode for a tokenizer gives the ids of the reference."""
     pytest.importorskip("fastokens")
     file = as_file(tokenizer)
-    expected = load_reference(file, control_tokens).encode(texts)
+    try:
+        expected = load_reference(file, control_tokens).encode(texts)
+    except UserError as error:
+        if error.what != "the tokenizer is random":
+            raise
+        reject()
     for name in rank_engines(file, control_tokens).names:
         found = load_engine(name, file, control_tokens, 1 << 30).encode(texts)
         compare_tokens(name, texts, found, expected)

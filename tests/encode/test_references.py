@@ -196,6 +196,18 @@ def test_a_tokenizer_with_dropout_is_refused() -> None:
         huggingface(byte_level_json(model={"dropout": 0.1}))
 
 
+def test_added_tokens_that_the_normalizer_makes_equal_are_refused() -> None:
+    """The library keeps them in a hash map, so each process would find another of them."""
+    tokens = [added_token("<E>", 259, normalized=True), added_token("<e>", 260, normalized=True)]
+    lower = {"type": "Lowercase"}
+    with pytest.raises(UserError, match="the tokenizer is random") as caught:
+        huggingface(byte_level_json(added_tokens=tokens, normalizer=lower))
+    assert caught.value.why == "its normalizer makes the added tokens '<E>' and '<e>' equal"
+    raw = [{**tokens[0], "normalized": False}, tokens[1]]
+    huggingface(byte_level_json(added_tokens=raw, normalizer=lower))
+    huggingface(byte_level_json(added_tokens=tokens))
+
+
 def test_a_tokenizer_that_tokenizers_cannot_load_is_refused() -> None:
     with pytest.raises(UserError, match="cannot load the tokenizer"):
         huggingface(byte_level_json(model={"type": "NoSuchModel"}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class HuggingFaceReference(Reference):
         if self.largest_id < 0:
             raise UserError("the tokenizer has no tokens", where=file.origin)
         added = tokenizer.get_added_tokens_decoder()
+        _refuse_equal_tokens(tokenizer.normalizer, added.values(), file.origin)
         self.special_tokens = {token.content: i for i, token in added.items() if token.special}
         unk = model.unk_token
         if unk is None and model.unk_id is not None:
@@ -104,6 +105,20 @@ class HuggingFaceReference(Reference):
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+def _refuse_equal_tokens(normalizer: Any, added: Iterable[Any], origin: str) -> None:
+    """Refuse added tokens that the normalizer makes equal: the library picks one by chance."""
+    contents: dict[str, str] = {}
+    for token in added:
+        if normalizer is None or not token.normalized:
+            continue
+        text = normalizer.normalize_str(token.content)
+        first = contents.setdefault(text, token.content)
+        if text and first != token.content:
+            why = f"its normalizer makes the added tokens {first!r} and {token.content!r} equal"
+            hint = 'set "normalized": false for one of them in tokenizer.json'
+            raise UserError("the tokenizer is random", where=origin, why=why, hint=hint)
 
 
 def _surroundings(tokenizer: Any, origin: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
