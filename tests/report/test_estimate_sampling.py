@@ -45,9 +45,8 @@ def write_lines(path: Path, texts: list[str]) -> None:
 @pytest.fixture
 def little_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     """About a third of the corpus is parsed, a tenth encoded."""
-    monkeypatch.setattr(sampling, "PARSED_BYTES", 600_000)
     monkeypatch.setitem(sampling.READ_BYTES, "none", 700_000)
-    monkeypatch.setattr(estimating, "EFFORT", Effort(4096, 256, 150_000))
+    monkeypatch.setattr(estimating, "EFFORT", Effort(4096, 256, 150_000, 300_000))
 
 
 def test_an_interval_holds_the_truth_for_19_of_20_seeds(

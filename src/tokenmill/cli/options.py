@@ -75,7 +75,7 @@ def add_overwrite(parser: Parser, what: str) -> None:
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help=f"replace {what}; =first removes the old output at the start",
+        help=f"replace {what}; =first deletes the old one first",
     )
 
 
