@@ -184,6 +184,10 @@ REFUSED = {
         added(added_token("jzqxj", 259, single_word=True)),
         "a single_word added token",
     ),
+    "an added token of white space that strips white space": (
+        added(added_token("\n", 259, lstrip=True, rstrip=True)),
+        "an added token of white space that strips white space",
+    ),
     "a non-ASCII added token together with a normalizer": (
         byte_level_json(
             added_tokens=[added_token("é", 259, normalized=True)], normalizer={"type": "NFC"}

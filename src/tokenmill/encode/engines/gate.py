@@ -65,6 +65,10 @@ def _model_objection(tokenizer: Json) -> str:
         "a word suffix": bool(model.get("end_of_word_suffix")),
         "duplicate merges": len(set(merges)) != len(merges),
         "a single_word added token": any(token.get("single_word") for token in added),
+        "an added token of white space that strips white space": any(
+            token["content"].isspace() and (token.get("lstrip") or token.get("rstrip"))
+            for token in added
+        ),
         "a non-ASCII added token together with a normalizer": bool(
             _members(tokenizer.get("normalizer"), "normalizers")
         )
