@@ -135,6 +135,19 @@ def test_brackets_and_commas_in_the_wrong_places_are_damage(
     assert caught.value.why == why
 
 
+@pytest.mark.parametrize("batch_bytes", [8, 11, 14, 15, 20, 30, 1 << 20])
+def test_an_array_cut_off_anywhere_is_never_read_as_a_whole_one(
+    batch_bytes: int, tmp_path: Path
+) -> None:
+    content = b'[\n{"text":"a"},\n{"text":"bbbbbbbb"}\n]'
+    for size in range(2, len(content)):
+        cut_off = source_of(tmp_path / "a.json", content[:size], "json-array")
+        with pytest.raises(DamagedInputError, match="the array does not end"):
+            read(cut_off, batch_bytes=batch_bytes)
+        with pytest.raises(DamagedInputError, match="the array does not end"):
+            read_as_stream(cut_off, tmp_path, 1, batch_bytes)
+
+
 def test_a_last_record_that_was_cut_off_is_set_aside(tmp_path: Path) -> None:
     found = read(source_of(tmp_path / "a.json", b'{\n"text": "a"\n}\n{\n"text": "b'))
     assert (found.texts, found.reasons) == (["a"], ["invalid-json"])

@@ -181,7 +181,7 @@ class _ElementScanner:
             starts.append(start)
             stops.append(stop)
             position = stop
-            if stop >= enough:
+            if stop >= enough and not (final and stop == size):
                 return Spans(starts, stops, stop)
         if final and self._whole and self._is_array and self._before != b"]":
             raise damaged(self._where, "the array does not end: the file is truncated")
