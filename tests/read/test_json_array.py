@@ -169,6 +169,23 @@ def test_an_element_without_end_takes_no_more_memory_than_the_limit(
         read(source, short)
 
 
+@pytest.mark.parametrize("batch_bytes", [8, 1 << 20])
+@pytest.mark.parametrize("after", ["]", "\n]\n", "\n]" + "\n" * 50], ids=["", "line", "space"])
+def test_an_array_ends_after_a_last_element_that_is_too_long(
+    after: str, batch_bytes: int, tmp_path: Path
+) -> None:
+    short = Fields(max_record=20)
+    for size in range(50):
+        content = '[\n{"text":"a"},\n{"text":"%s"}' % ("x" * (10 + size))
+        source = source_of(tmp_path / "a.json", (content + after).encode())
+        found = read(source, short, batch_bytes)
+        assert (found.texts, found.reasons) == (["a"], ["too-long"])
+        assert read_as_stream(source, tmp_path, 1, batch_bytes, short) == found
+        truncated = source_of(tmp_path / "b.json", content.encode())
+        with pytest.raises(DamagedInputError, match="the array does not end"):
+            read(truncated, short, batch_bytes)
+
+
 def test_fields_are_those_of_json_lines(tmp_path: Path) -> None:
     content = b'[{"id": 7, "meta": {"body": "a", "lang": "de"}}, {"meta": {"body": "b"}}]'
     source = source_of(tmp_path / "a.json", content)

@@ -53,19 +53,19 @@ def iter_blocks(
 
 
 def long_record(
-    window: Window, kept: int, find_end: Callable[[bytearray, int, bool], int]
+    window: Window, kept: int, find_end: Callable[[bytearray, int], int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, block) for the parts of a record that does not fit into a window.
 
-    `find_end` returns the end of the record in the first bytes of a buffer, or 0; it also gets
-    whether the stream has ended. It needs the last `kept` bytes before those not yet seen.
+    `find_end` returns the end of the record in the first bytes of a buffer, or 0. It needs
+    the last `kept` bytes before those not yet seen.
     """
     final, end = False, 0
     while not (final or end):
         yield window.offset, window.take(window.seen - kept, OpenRecord)
         window.wanted += kept
         final = window.fill()
-        end = find_end(window.buffer, window.seen, final)
+        end = find_end(window.buffer, window.seen)
     yield window.offset, window.take(end or window.seen)
 
 

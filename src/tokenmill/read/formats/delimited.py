@@ -158,7 +158,7 @@ class RowScanner:
             return line_end.end()
         return size if final else 0
 
-    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+    def end_of_long(self, data: bytearray, size: int) -> int:
         """Return the end of a row whose quotes do not matter: of a line."""
         found = _LINE_END.search(data, 0, size)
         return found.end() if found and found.end() < size else 0

@@ -262,11 +262,9 @@ class _ElementScanner:
             end = start + len(data[start : end - 1].rstrip(_WHITE_SPACE))
         return end - 1 if data[end - 1] == ord(",") else end
 
-    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+    def end_of_long(self, data: bytearray, size: int) -> int:
         """Return the start of the next line that starts like the first element."""
-        self._before = _BAD
         stop = data.find(self._line + b"{", 0, size)
-        if stop < 0 and final and self._is_array:
-            body = data[:size].rstrip(_WHITE_SPACE)
-            stop = len(body) - 2 if body.endswith(b"]") else -1
-        return max(stop + 1, 0)
+        if body := data[:size].rstrip(_WHITE_SPACE):  # or an earlier part has the last bracket
+            self._before = b"]" if stop < 0 and body.endswith(b"]") else _BAD
+        return stop + 1

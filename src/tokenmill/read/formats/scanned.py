@@ -65,7 +65,7 @@ class Scanner(Protocol):
             DamagedInputError: the rest of the file cannot be read.
         """
 
-    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+    def end_of_long(self, data: bytearray, size: int) -> int:
         """Return the end of a record that is too long and started before `data`, or 0."""
 
 

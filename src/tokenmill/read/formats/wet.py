@@ -169,7 +169,7 @@ class _RecordScanner:
         stop = found.start() if found else size
         return start + len(data[start:stop].rstrip(b"\r\n"))
 
-    def end_of_long(self, data: bytearray, size: int, final: bool) -> int:
+    def end_of_long(self, data: bytearray, size: int) -> int:
         """Return the end of the line before the next record."""
         found = _NEXT.search(data, 0, size)
         return found.start() + 1 if found else 0
