@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from records_kit import read, read_as_stream, source_of
 from tokenmill.errors import UserError
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats import delimited
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.preview import check_fields
 from tokenmill.read.rendering.template import TextTemplate
@@ -164,7 +165,10 @@ def test_rows_of_a_file_with_damage_between_them_are_found_again(tmp_path: Path)
     assert found.texts[-1] == "text\n999"
 
 
-def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path) -> None:
+def test_a_quote_that_is_never_closed_costs_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "MAX_QUOTED_BYTES", 1 << 10)
     rows = b"".join(b"%d,text %d\n" % (number, number) for number in range(3000))
     content = b'id,text\n0,"open\n' + rows
     expected = [f"text {number}" for number in range(3000)]
@@ -176,6 +180,28 @@ def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path) -> None:
     assert at_the_end.texts == in_between.texts == in_parts.texts == expected
     assert at_the_end.rejected == in_between.rejected == [(8, "unclosed-quote", b'0,"open\n')]
     assert in_parts == in_between
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 150, 1 << 20])
+def test_the_lines_of_a_row_that_is_too_long_are_no_rows(batch_bytes: int, tmp_path: Path) -> None:
+    row = b'"%s",2\n' % b"\n".join(b"line %d, not a row" % number for number in range(30))
+    content = b'text,x\n"a",1\n' + row + b'"b",3\n'
+    source = source_of(tmp_path / "a.csv", content)
+    short = Fields(max_record=200)
+    found = read(source, short, batch_bytes)
+    assert found.texts == ["a", "b"]
+    assert found.rejected == [(13, "too-long", row)]
+    assert read_as_stream(source, tmp_path, 1, batch_bytes, short) == found
+
+
+def test_a_carriage_return_at_the_limit_ends_a_row_in_every_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "MAX_QUOTED_BYTES", 13)
+    content = b'id,text\r"""b","a\nx"a\rx"x"\r\r\nb\n\r"ba'
+    source = source_of(tmp_path / "a.csv", content)
+    short = Fields(max_record=13)
+    assert read_as_stream(source, tmp_path, 1, 1, short) == read(source, short)
 
 
 fields_of_rows = st.text(st.sampled_from('ab",;\t \r\nä\0'), max_size=6)

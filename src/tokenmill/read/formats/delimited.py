@@ -8,7 +8,8 @@ continues after a bad quote like `csv` when it is not strict. Each row is then p
 
 A quote that is never closed would turn the rest of a file into one record. Instead, only its own
 line is rejected: no later quote closes it, so no later field spans several lines. A quote that is
-not closed within the size of the longest record counts as never closed.
+not closed within `MAX_QUOTED_BYTES`, or the limit for records if that is more, counts as never
+closed. If it is closed after the limit for records, its row is rejected as too long.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from tokenmill.read.sources import Source
 
 PREVIEW_BYTES = 1 << 16
+MAX_QUOTED_BYTES = 128 << 20
+"""Bytes in which the closing quote of a row is looked for, however short records must be.
+
+Otherwise the lines of a row over the limit would be taken for rows, and become documents.
+"""
 MAX_SHOWN_COLUMNS = 20
 MAX_SHOWN_NAME = 60
 _LIMIT = threading.Lock()
@@ -71,7 +77,7 @@ class Csv(ScannedFormat):
 
     def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
         """Return a scanner that finds rows."""
-        return RowScanner(self.delimiter_byte, max_record)
+        return RowScanner(self.delimiter_byte, max(max_record, MAX_QUOTED_BYTES))
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns rows into documents."""
@@ -116,8 +122,8 @@ class RowScanner:
 
     kept = 1
 
-    def __init__(self, delimiter: bytes, max_record: int) -> None:
-        self._max_record = max_record
+    def __init__(self, delimiter: bytes, most: int) -> None:
+        self.most = most
         mark = re.escape(delimiter)
         field = rb'(?:"(?:[^"]++|"")*+"[^%s\r\n]*+|(?!")[^%s\r\n]*+)' % (mark, mark)
         fields = rb"%s(?:%s%s)*+" % (field, mark, field)
@@ -143,13 +149,15 @@ class RowScanner:
 
     def _end_of_row(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a row; 0 if more bytes are needed to know it."""
-        limit = min(start + self._max_record, size)
+        limit = min(start + self.most, size)
         if found := self._row.match(data, start, limit):
             stop = found.end()
+            if data[stop - 1] == ord("\r") and stop < size:
+                return stop + (data[stop] == ord("\n"))
             ends = data[stop - 1] == ord("\n") or (final and stop == size)
             if ends or stop < limit:  # at the limit, a line feed or more of a field may follow
                 return stop
-        if not final and size - start <= self._max_record:
+        if not final and size - start <= self.most:
             return 0
         whole = self._whole_fields.match(data, start, limit)
         last = whole.end() if whole else start
@@ -187,17 +195,24 @@ class _RowParser:
         return self._flat.parse(block, source, records)
 
     def _rows(self, content: Scanned) -> list[list[str] | Problem]:
-        """Return the fields of each row, or the reason why it cannot be used."""
+        """Return the fields of each row, or the reason why it cannot be used.
+
+        A row that is too long has no fields: it will be rejected, and may take much memory.
+        """
         _, body, spans = content
+        too_long = self._fields.too_long
+        bounds = [
+            (start, start if too_long(stop - start) else stop) for start, stop in spans.bounds
+        ]
         with _long_fields():
             try:
-                lines = [body[start:stop].decode() for start, stop in spans.bounds]
+                lines = [body[start:stop].decode() for start, stop in bounds]
                 rows: list[list[str] | Problem] = [*self._form.rows(lines)]
                 if len(rows) == len(lines):  # each row gives at most one, so all are complete
                     return rows
             except (UnicodeDecodeError, csv.Error):
                 pass
-            return [self._row(body[start:stop]) for start, stop in spans.bounds]
+            return [self._row(body[start:stop]) for start, stop in bounds]
 
     def _row(self, record: bytes) -> list[str] | Problem:
         try:

@@ -155,7 +155,7 @@ class _ElementScanner:
         """Text before the first element on its line, if elements have their own lines."""
         self._has_lines = not self._is_array or b"\n" in text.partition(b"[")[2]
         self._grammar = _STRING_IN_LINE if self._has_lines else _ANY_STRING
-        self._where, self._whole, self._max_record = where, whole, max_record
+        self._where, self._whole, self.most = where, whole, max_record
         self.kept = len(self._line) + 1
         self._before = b"[" if whole else _BAD
         """The last part of the array, a key of `_MAY_FOLLOW`."""
@@ -207,7 +207,7 @@ class _ElementScanner:
 
     def _end_of_element(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of an element, or the start of the next one."""
-        limit = min(start + self._max_record, size)
+        limit = min(start + self.most, size)
         stop = self._end_by_brackets(data, start, limit)
         if stop > 0 and (stop < size or final or data[stop - 1] in b'}]"'):
             return stop

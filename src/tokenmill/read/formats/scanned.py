@@ -52,6 +52,8 @@ class Spans(NamedTuple):
 class Scanner(Protocol):
     """Finds the records of one file, independent of how its bytes are cut into blocks."""
 
+    most: int
+    """Most bytes in which it looks for the end of a record; a longer one comes in parts."""
     kept: int
     """Bytes before those not yet seen that `end_of_long` needs, to find an end across them."""
 
@@ -120,7 +122,7 @@ class ScannedFormat(ByteFormat):
             window = Window(stream, 0, block_bytes)
             opening = self.read_opening(window, source.where)
             scanner = self.scanner(opening, source.where, fields.max_record, whole=True)
-            yield from _scan(window, opening, scanner, fields.max_record, is_first=True)
+            yield from _scan(window, opening, scanner, is_first=True)
 
     def read_opening(self, window: Window, where: str) -> bytes:
         """Remove the opening from a window at the start of a file; messages name `where`.
@@ -156,15 +158,13 @@ class ScannedFormat(ByteFormat):
             is_first = not spool.first
             window = Window(stream, len(opening) if is_first else spool.first, block_bytes)
             scanner = self.scanner(opening, source.where, fields.max_record, whole=False)
-            yield from _scan(window, opening, scanner, fields.max_record, is_first=is_first)
+            yield from _scan(window, opening, scanner, is_first=is_first)
 
 
-def _scan(
-    window: Window, opening: bytes, scanner: Scanner, max_record: int, *, is_first: bool
-) -> Iterator[Block]:
+def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -> Iterator[Block]:
     """Yield the remaining blocks of a window; the opening counts as part of the first one."""
     start = 0 if is_first else window.offset
-    for body, spans in _bodies(window, scanner, max_record):
+    for body, spans in _bodies(window, scanner):
         stop = window.offset
         if stop > start:
             is_open = isinstance(body, OpenRecord)
@@ -172,9 +172,9 @@ def _scan(
         start = stop
 
 
-def _bodies(window: Window, scanner: Scanner, max_record: int) -> Iterator[tuple[bytes, Spans]]:
+def _bodies(window: Window, scanner: Scanner) -> Iterator[tuple[bytes, Spans]]:
     """Remove all bytes from a window, and yield them with their records."""
-    most = max_record + 1 + scanner.kept
+    most = scanner.most + 1 + scanner.kept
     window.size = window.wanted = min(window.size, most)
     final = False
     while not final:

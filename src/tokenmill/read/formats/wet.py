@@ -124,7 +124,7 @@ class _RecordScanner:
     kept = VERSION_BYTES + 1
 
     def __init__(self, where: str, max_record: int) -> None:
-        self._where, self._max_record = where, max_record
+        self._where, self.most = where, max_record
         self._wasted = 0
 
     def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
@@ -146,7 +146,7 @@ class _RecordScanner:
 
     def _end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         head = _head_of(data, start, size)
-        if head and head.length <= self._max_record:
+        if head and head.length <= self.most:
             stop = head.end + head.length
             if data.startswith(_SEPARATOR, stop) and stop + len(_SEPARATOR) <= size:
                 return stop
