@@ -247,6 +247,21 @@ def test_an_export_that_was_replaced_never_comes_back(
     assert contents(out) == contents(tmp_path / "undisturbed")
 
 
+@pytest.mark.parametrize("name", ["mine/x", "rows/x", "replaced/x", "receipts/x"])
+def test_files_of_someone_else_beside_an_export_are_kept(
+    name: str, dataset: Dataset, plan: Plan, tmp_path: Path
+) -> None:
+    export(dataset, plan, tmp_path / "rows")
+    mine = tmp_path / ".rows.unfinished" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    assert export(dataset, plan, tmp_path / "rows").already_there
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        export(dataset, plan, tmp_path / "rows", overwrite=True)
+    assert caught.value.why == f"it holds {name!r}"
+    assert mine.read_text() == "mine"
+
+
 def test_a_complete_export_is_found_and_left_as_it_is(
     dataset: Dataset, plan: Plan, tmp_path: Path
 ) -> None:

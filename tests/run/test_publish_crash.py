@@ -15,6 +15,7 @@ from tokenmill.read import units
 from tokenmill.run import build as build_module
 from tokenmill.run.commit import publish
 from tokenmill.run.commit.receipts import num_finished_units
+from tokenmill.run.commit.workspace import Overwrite
 from tokenmill.store.files import REPLACED, take_name
 from tokenmill.store.objects.folder import FolderStore
 
@@ -168,6 +169,54 @@ def test_files_of_someone_else_stop_an_overwrite_before_it_begins(
     assert caught.value.why == "it holds 'tokens/notes.txt'"
     assert files(tmp_path / "out") == {**other, "tokens/notes.txt": b"mine"}
     assert names(tmp_path) == ["data", "other", "out"]
+
+
+@pytest.mark.parametrize("overwrite", [True, "first"])
+@pytest.mark.parametrize("name", ["mine/x", "new/x", "replaced/x", "x"])
+def test_files_of_someone_else_beside_the_output_stop_an_overwrite_before_it_begins(
+    name: str,
+    overwrite: Overwrite,
+    other: dict[str, bytes],
+    tmp_path: Path,
+    tokenizer_path: Path,
+) -> None:
+    mine = tmp_path / ".out.unfinished" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", overwrite=overwrite)
+    assert caught.value.why == f"it holds {name!r}"
+    assert files(tmp_path / "out") == other
+    assert files(tmp_path / ".out.unfinished") == {name: b"mine"}
+
+
+def test_files_put_beside_the_output_during_an_overwrite_are_kept(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(*arguments: Any) -> Any:
+        (tmp_path / ".out.unfinished" / "mine").write_text("mine")
+        return publish(*arguments)
+
+    publish = build_module.publish
+    arguments = (tmp_path / "data", tokenizer_path, tmp_path / "out")
+    monkeypatch.setattr(build_module, "publish", put)
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written"):
+        tokenmill.build(*arguments, workers=1, overwrite=True)
+    assert files(tmp_path / "out") == other
+    (tmp_path / ".out.unfinished" / "mine").rename(tmp_path / "mine")
+    report = tokenmill.build(*arguments, workers=1, overwrite=True)
+    assert report.dataset.num_documents == 30
+    assert names(tmp_path) == ["data", "mine", "other", "out"]
+
+
+def test_a_folder_of_someone_else_does_not_become_the_output(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path
+) -> None:
+    mine = tmp_path / ".new.unfinished" / "replaced"
+    mine.mkdir(parents=True)
+    (mine / "manifest.json").write_text("mine")
+    tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "new", workers=1)
+    assert files(mine) == {"manifest.json": b"mine"}
 
 
 def test_the_current_folder_is_not_renamed(

@@ -642,8 +642,19 @@ def test_what_a_killed_run_has_left_disturbs_nobody(tmp_path: Path) -> None:
     stale = tmp_path / ".plan.unfinished" / "new"
     stale.mkdir(parents=True)
     (stale / "documents.npy").write_bytes(b"half of it")
-    (stale / "more.npy").write_bytes(b"half of it")
+    (stale / "lengths.npy").write_bytes(b"half of it")
     assert rows(write_plan(tmp_path / "plan")) == SEQUENCES
+
+
+@pytest.mark.parametrize("name", ["new/more.npy", "replaced/notes.txt", "notes.txt"])
+def test_files_of_someone_else_beside_a_plan_are_kept(name: str, tmp_path: Path) -> None:
+    mine = tmp_path / ".plan.unfinished" / name
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        write_plan(tmp_path / "plan")
+    assert caught.value.why == f"it holds {name!r}"
+    assert mine.read_text() == "mine"
 
 
 def test_a_file_where_a_folder_is_needed_is_a_storage_error(tmp_path: Path) -> None:

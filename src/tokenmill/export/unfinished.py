@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from tokenmill.export.finished import difference
 from tokenmill.records import Advance
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
-from tokenmill.store.exports import ExportManifest
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest
 from tokenmill.store.files import (
     held_beside,
     locked_folder,
@@ -36,8 +37,14 @@ from tokenmill.store.files import (
     write_atomically,
 )
 from tokenmill.store.manifest import FileEntry
+from tokenmill.store.ownership import TEMPORARY, refuse_strangers
 
 LOGGER = logging.getLogger(__name__)
+_FILES = re.compile(
+    r"begun\.json|receipts/rows-\d+-\d+\.json|partitions/\d+\.\w+"
+    rf"|(rows|replaced)/(export\.json|rows-\d+-\d+\.[^/]+)|(\w+/)?{TEMPORARY}"
+)
+"""The files in the work folder."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +175,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         OutputConflictError: another process holds it.
         OSError: the folder cannot be created.
     """
-    with held_beside(out) as folder:
+    with held_beside(out, EXPORT_NAME, _FILES.fullmatch) as folder:
         work = Unfinished(folder)
         try:
             yield work
@@ -190,6 +197,7 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
 def remove_leftover(out: Path, begun: Begun) -> None:
     """Remove leftovers of a killed process if the same export is complete at the output."""
     folder = unfinished_beside(out)
-    with contextlib.suppress(OSError), locked_folder(folder) as is_free:
+    with contextlib.suppress(OSError, OutputConflictError), locked_folder(folder) as is_free:
+        refuse_strangers(folder, _FILES.fullmatch)
         if is_free and Unfinished(folder).begun() in (None, begun):
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,12 +11,13 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill.errors import OutputConflictError, StorageError, VerificationError
+from tokenmill.store.ownership import refuse_strangers
 
 REPLACED = "replaced"
 """The name of an old output until the new one has its name."""
@@ -178,11 +179,14 @@ def remove_left(path: Path) -> None:
 
 
 @contextmanager
-def held_beside(out: Path) -> Iterator[Path]:
+def held_beside(out: Path, manifest: str, is_ours: Callable[[str], object]) -> Iterator[Path]:
     """Create and lock the folder in which one process makes an output; it stays after the block.
 
+    `manifest` is the last file of a complete output. `is_ours` is called with the names of files in
+    the folder, which its user may remove.
+
     Raises:
-        OutputConflictError: another process holds it.
+        OutputConflictError: another process holds it, or it holds files of someone else.
         OSError: the folder cannot be created.
     """
     folder = unfinished_beside(out)
@@ -197,7 +201,8 @@ def held_beside(out: Path) -> Iterator[Path]:
                     where=str(out),
                     hint="wait until it has finished, or stop it",
                 )
-        restore(out)
+        refuse_strangers(folder, is_ours)
+        restore(out, manifest)
         yield folder
 
 
@@ -285,10 +290,10 @@ def take_name(new: Path, out: Path) -> None:
         restore(out)
 
 
-def restore(out: Path) -> None:
-    """Put back a folder that a killed `take_name` has moved away."""
+def restore(out: Path, manifest: str = "") -> None:
+    """Put back a folder that a killed `take_name` has moved away, if it has a `manifest`."""
     replaced = unfinished_beside(out) / REPLACED
-    if replaced.is_dir() and not out.exists():
+    if (replaced / manifest).exists() and not out.exists():
         os.replace(replaced, out)
 
 

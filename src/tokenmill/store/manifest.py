@@ -230,7 +230,7 @@ def read_manifest(folder: Path) -> Manifest:
         why, hint = "it has no manifest.json", "check the path"
         if not folder.exists():
             why = "the folder does not exist"
-            if (unfinished_beside(folder.absolute()) / REPLACED).is_dir():
+            if (unfinished_beside(folder.absolute()) / REPLACED / MANIFEST_NAME).is_file():
                 hint = "run the build again; it restores the old dataset"
         elif (folder / "work").is_dir():
             why, hint = "the build has not finished", "run the build again; it resumes"

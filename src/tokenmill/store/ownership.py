@@ -17,6 +17,9 @@ _WORK = (
     rf"|(receipts|streams|agents|damaged|failed|agreed)/[^/]+)|rejected/{_UNIT}\.jsonl"
     rf"|([^/]+/)*{TEMPORARY}"
 )
+PLAN_FILES = r"(plan\.json|(offsets|documents|starts|lengths)\.npy)"
+UNFINISHED_PLAN = re.compile(rf"(new|replaced)/({PLAN_FILES}|{TEMPORARY})")
+"""The files in the folder beside a plan in which that is written."""
 DATASET_FILES = re.compile(
     rf"(manifest|copy)\.json|{_WORK}|(tokens|documents)/{_UNIT}\.(bin|idx|xxh3|parquet)"
     r"|tokenizer/(tokenizer\.(json|tiktoken|model)|(tokenizer-python|rank_encoding|tokenizer_config)\.json)"

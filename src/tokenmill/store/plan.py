@@ -46,7 +46,7 @@ from tokenmill.store.files import (
     take_name,
 )
 from tokenmill.store.manifest import Count, FileEntry
-from tokenmill.store.ownership import refuse_strangers
+from tokenmill.store.ownership import UNFINISHED_PLAN, refuse_strangers
 from tokenmill.store.plan_version_1 import row_format_of
 from tokenmill.suggestions import nearest
 
@@ -100,7 +100,9 @@ class PlanWriter:
 
     def __enter__(self) -> PlanWriter:
         with ExitStack() as stack, storage_errors("write the plan", self.folder):
-            work = stack.enter_context(held_beside(self.folder))
+            work = stack.enter_context(
+                held_beside(self.folder, PLAN_NAME, UNFINISHED_PLAN.fullmatch)
+            )
             stack.callback(shutil.rmtree, work, ignore_errors=True)
             self._temporary = work / "new"
             remove_folder(self._temporary)  # left by a killed run

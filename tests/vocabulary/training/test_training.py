@@ -238,6 +238,20 @@ def test_nothing_of_a_killed_training_gets_into_the_next_one(counts: Path, tmp_p
     assert not {"280", "chat_template.jinja"} & {path.name for path in (tmp_path / "T").iterdir()}
 
 
+@pytest.mark.parametrize("name", ["mine/x", "new/tokens/00000.bin", "replaced/x", "counts/x"])
+def test_files_of_someone_else_beside_a_tokenizer_are_kept(
+    name: str, counts: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / ".T.unfinished" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
+        trained(tmp_path / "T", counts, vocabulary=300)
+    assert caught.value.why == f"it holds {name!r}"
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "T").exists()
+
+
 def test_an_old_tokenizer_stays_until_the_new_one_is_complete(
     counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from tokenmill.cloud.names import is_remote
 from tokenmill.errors import OutputConflictError
 from tokenmill.paths import output_path, refuse_non_utf8
 from tokenmill.store.files import (
+    REPLACED,
     remove_folder,
     restore,
     storage_errors,
@@ -139,8 +140,14 @@ class Workspace:
             self.scratch.mkdir(parents=True, exist_ok=True)
 
     def beside(self) -> Workspace:
-        """Return the workspace, beside this output, of a run that replaces it."""
+        """Return the workspace, beside this output, of a run that replaces it.
+
+        Raises:
+            OutputConflictError: the folder beside this output holds files of someone else.
+        """
         place = unfinished_beside(Path(os.path.realpath(self.folder)))
+        ours = re.compile(rf"(new|{REPLACED})/({self.kind.files.pattern})")
+        refuse_strangers(place, ours.fullmatch)
         return replace(self, folder=place / "new", replaces=self.folder)
 
     def take_name(self) -> Workspace:
@@ -155,6 +162,7 @@ class Workspace:
             return self
         old = replace(self, folder=self.replaces, replaces=None)
         old.refuse_strangers()
+        old.beside()  # refuses files of someone else
         with storage_errors(f"replace the old {self.kind.noun}", old.folder):
             take_name(self.folder, Path(os.path.realpath(old.folder)))
         try:
@@ -274,8 +282,9 @@ def open_workspace(
             path = output_path(out, "the output folder")
             real = Path(os.path.realpath(path))
             refuse_non_utf8(real, "the output folder")
-            with storage_errors("restore the old output", path):
-                restore(real)
+            if is_finished(Workspace(unfinished_beside(real) / REPLACED, kind)):
+                with storage_errors("restore the old output", path):
+                    restore(real)
             workspace = Workspace(path, kind)
         check_output(workspace)
         yield workspace

@@ -36,13 +36,13 @@ def room_for(
     Raises:
         OutputConflictError: another run holds the lock, or the output holds files of someone else.
     """
-    if overwrite and overwrite != "first" and workspace.is_complete():
-        with _room_beside(start, workspace) as new:
-            yield new, True
+    beside = workspace.beside() if overwrite else None
+    if beside and overwrite != "first" and workspace.is_complete():
+        with _room_beside(start, workspace, beside):
+            yield beside, True
         return
     with locked(workspace, how) as alone:
-        beside = workspace.beside()
-        if overwrite and beside.folder.is_dir():
+        if beside and beside.folder.parent.is_dir():
             with locked(beside), storage_errors("remove an unfinished output", beside.folder):
                 remove_folder(beside.folder.parent)
         if alone:
@@ -51,9 +51,10 @@ def room_for(
 
 
 @contextmanager
-def _room_beside(start: Callable[[], Start] | None, old: Workspace) -> Iterator[Workspace]:
+def _room_beside(
+    start: Callable[[], Start] | None, old: Workspace, new: Workspace
+) -> Iterator[None]:
     """Lock a complete output and the folder beside it. A run that has not begun leaves nothing."""
-    new = old.beside()
     if old.folder.is_mount() or Path.cwd().is_relative_to(old.folder.resolve()):
         raise OutputConflictError(
             "the output folder cannot be renamed",
@@ -68,7 +69,7 @@ def _room_beside(start: Callable[[], Start] | None, old: Workspace) -> Iterator[
                 old.store.remove([JOB_NAME])  # after the exchange, only the new output may have it
                 if not _can_resume(new, start):
                     new.remove_output()
-                yield new
+                yield
         finally:
             with contextlib.suppress(OSError):
                 if new.folder.is_dir() and not new.is_begun():

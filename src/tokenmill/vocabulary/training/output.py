@@ -15,6 +15,7 @@ two at the end. Its counts are beside `new/`, where the next run finds them afte
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,12 +36,17 @@ from tokenmill.store.files import (
     write_atomically,
 )
 from tokenmill.store.manifest import FileEntry
-from tokenmill.store.ownership import refuse_strangers
+from tokenmill.store.ownership import COUNTS_FILES, TEMPORARY, refuse_strangers
 from tokenmill.vocabulary.training.options import Model, Role
 from tokenmill.vocabulary.training.provenance import TRAINING_NAME, Training, read_training
 from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFIG_KEYS
 
 MAX_TEMPLATE_BYTES = 1 << 20
+_UNFINISHED = re.compile(
+    r"(new|replaced)/(\d+/)?((train|tokenizer|tokenizer_config|special_tokens_map)\.json"
+    rf"|tokenizer\.(model|tiktoken)|chat_template\.jinja|{TEMPORARY})|counts/({COUNTS_FILES.pattern})"
+)
+"""The files in the folder beside a tokenizer during training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,11 @@ def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
     folder = Path(os.path.realpath(local_path(out, "the output folder")))
     _check_folder(folder, overwrite=overwrite)
     doing = "train the tokenizer"
-    with storage_errors(doing, folder), held_beside(folder) as work, storage_errors(doing, folder):
+    with (
+        storage_errors(doing, folder),
+        held_beside(folder, TRAINING_NAME, _UNFINISHED.fullmatch) as work,
+        storage_errors(doing, folder),
+    ):
         output = Output(folder, work)
         try:
             yield output
