@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,15 @@ def test_files_of_someone_else_stop_an_overwrite_before_it_begins(
         tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", overwrite=True)
     assert caught.value.why == "it holds 'tokens/notes.txt'"
     assert files(tmp_path / "out") == {**other, "tokens/notes.txt": b"mine"}
+    assert names(tmp_path) == ["data", "other", "out"]
+
+
+def test_an_old_dataset_that_a_kill_left_beside_the_new_one_is_removed_by_the_next_run(
+    other: dict[str, bytes], tmp_path: Path, tokenizer_path: Path
+) -> None:
+    shutil.copytree(tmp_path / "out", tmp_path / ".out.unfinished" / "new")
+    tokenmill.build(tmp_path / "other", tokenizer_path, tmp_path / "out", workers=1)
+    assert files(tmp_path / "out") == other
     assert names(tmp_path) == ["data", "other", "out"]
 
 

@@ -67,6 +67,10 @@ DATASET = {
     "rejected/00000.jsonl",
     "tokenizer/tokenizer.json",
     "plans/packed/plan.json",
+    "plans/.packed.unfinished/new/plan.json",
+    "plans/.packed.unfinished/new/offsets.npy",
+    "plans/.packed.unfinished/new/.plan.json.0123456789abcdef.tmp",
+    "plans/.packed.unfinished/replaced/plan.json",
 }
 BUILD = {
     "work/job.json",
@@ -90,6 +94,8 @@ def test_removing_a_dataset_removes_all_but_the_lock(workspace: Workspace) -> No
         "tokens/notes.txt",
         "tokenizer/merges.txt",
         "plans/packed/mine.npy",
+        "plans/.packed.unfinished/new/mine.npy",
+        "plans/.packed.unfinished/plan.json.bak",
         "work/notes.txt",
         ".thesis.backup.tmp",
     ],

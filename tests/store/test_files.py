@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import StorageError, VerificationError
+from tokenmill.errors import OutputConflictError, StorageError, VerificationError
 from tokenmill.store import files
 from tokenmill.store.files import (
     exchange,
+    held_beside,
     locked_folder,
     path_inside,
     storage_errors,
@@ -172,6 +173,42 @@ def test_a_whole_file_that_is_not_finished_leaves_what_was_there(tmp_path: Path)
         fail()
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
     assert (tmp_path / "rows").read_bytes() == b"old"
+
+
+def refuse_to_hold(out: Path) -> OutputConflictError:
+    with (
+        pytest.raises(OutputConflictError, match="the output folder cannot be renamed") as caught,
+        held_beside(out, "manifest", "new".__eq__),
+    ):
+        pytest.fail("it is held")
+    assert list(out.parent.iterdir()) == [out]
+    return caught.value
+
+
+def test_an_output_that_contains_the_current_folder_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "out" / "below")
+    why = refuse_to_hold(tmp_path / "out").why
+    assert why == "it is a mount point, or contains the current folder"
+
+
+def test_a_mount_point_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "out")
+    why = refuse_to_hold(tmp_path / "out").why
+    assert why == "it is a mount point, or contains the current folder"
+
+
+def test_an_output_in_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    assert refuse_to_hold(tmp_path / "out").why == "the folder that it is in cannot be written to"
 
 
 def test_two_folders_swap_their_names(tmp_path: Path) -> None:

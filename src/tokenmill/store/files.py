@@ -186,10 +186,12 @@ def held_beside(out: Path, manifest: str, is_ours: Callable[[str], object]) -> I
     the folder, which its user may remove.
 
     Raises:
-        OutputConflictError: another process holds it, or it holds files of someone else.
+        OutputConflictError: another process holds it, it holds files of someone else, or an old
+            output cannot be renamed.
         OSError: the folder cannot be created.
     """
     folder = unfinished_beside(out)
+    refuse_fixed(out, "choose a new folder, which may be in it, or run it from another folder")
     with contextlib.ExitStack() as stack:
         while True:  # another process can remove the folder when it finishes
             folder.mkdir(parents=True, exist_ok=True)
@@ -267,6 +269,20 @@ def exchange(old: Path, new: Path) -> bool:
 def unfinished_beside(out: Path) -> Path:
     """Return the folder in which an output is made before it gets its name."""
     return out.with_name(f".{out.name}.unfinished")
+
+
+def refuse_fixed(out: Path, hint: str) -> None:
+    """Raise an OutputConflictError if an existing output folder cannot be renamed."""
+    is_used = out.is_mount() or Path.cwd().is_relative_to(out.resolve())
+    if is_used or (out.exists() and not os.access(out.parent, os.W_OK)):
+        raise OutputConflictError(
+            "the output folder cannot be renamed",
+            where=str(out),
+            why="it is a mount point, or contains the current folder"
+            if is_used
+            else "the folder that it is in cannot be written to",
+            hint=hint,
+        )
 
 
 def take_name(new: Path, out: Path) -> None:

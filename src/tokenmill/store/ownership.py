@@ -23,7 +23,7 @@ UNFINISHED_PLAN = re.compile(rf"(new|replaced)/({PLAN_FILES}|{TEMPORARY})")
 DATASET_FILES = re.compile(
     rf"(manifest|copy)\.json|{_WORK}|(tokens|documents)/{_UNIT}\.(bin|idx|xxh3|parquet)"
     r"|tokenizer/(tokenizer\.(json|tiktoken|model)|(tokenizer-python|rank_encoding|tokenizer_config)\.json)"
-    r"|plans/[^/]+/(plan\.json|(offsets|documents|starts|lengths)\.npy)"
+    rf"|plans/(\.[^/]+\.unfinished/(new|replaced)|[^/]+)/{PLAN_FILES}"
     r"|\.copy\.[0-9a-f]{8}\.tmp/[0-9a-f]{32}"
 )
 """The files of a dataset, and of an unfinished build or copy of one."""

@@ -22,10 +22,15 @@ from tokenmill.errors import DataError, InternalError, TokenmillError
 from tokenmill.read.sources import Source
 from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected
-from tokenmill.run.commit.workspace import WORK_FOLDERS, Workspace, sweep_unfinished
+from tokenmill.run.commit.workspace import (
+    WORK_FOLDERS,
+    Workspace,
+    is_finished,
+    sweep_unfinished,
+)
 from tokenmill.run.units.assignment import Receipt
 from tokenmill.store.canonical import canonical_json, sealed
-from tokenmill.store.files import storage_errors
+from tokenmill.store.files import remove_folder, storage_errors
 from tokenmill.store.layout import PART_FOLDERS, part_name, token_dtype
 from tokenmill.store.manifest import (
     MANIFEST_NAME,
@@ -221,6 +226,9 @@ def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
         for pattern in ("*.json", "probe-*", ".probe-*"):
             for path in workspace.work.glob(pattern):
                 path.unlink(missing_ok=True)
+        beside = workspace.beside()
+        if is_finished(beside) and not beside.is_begun():  # a kill has left the old output there
+            remove_folder(beside.folder.parent)
 
 
 def _is_part(name: str) -> bool:

@@ -10,6 +10,7 @@ A kill just after the exchange leaves the old output in `new/`, without `work/jo
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from tokenmill.errors import InputChangedError, OutputConflictError, Verificatio
 from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.workspace import JOB_NAME, Overwrite, Workspace
 from tokenmill.run.start.agreement import Start, agree_on_start
-from tokenmill.store.files import remove_folder, storage_errors
+from tokenmill.store.files import refuse_fixed, remove_folder, storage_errors
 
 
 @contextmanager
@@ -55,13 +56,8 @@ def _room_beside(
     start: Callable[[], Start] | None, old: Workspace, new: Workspace
 ) -> Iterator[None]:
     """Lock a complete output and the folder beside it. A run that has not begun leaves nothing."""
-    if old.folder.is_mount() or Path.cwd().is_relative_to(old.folder.resolve()):
-        raise OutputConflictError(
-            "the output folder cannot be renamed",
-            where=str(old.folder),
-            why="it is a mount point, or contains the current folder",
-            hint="run it from another folder, or remove the old output with --overwrite=first",
-        )
+    hint = "run it from another folder, or remove the old output with --overwrite=first"
+    refuse_fixed(Path(os.path.realpath(old.folder)), hint)
     with locked(new):
         try:
             with locked(old):
