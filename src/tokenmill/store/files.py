@@ -273,16 +273,14 @@ def unfinished_beside(out: Path) -> Path:
 
 def refuse_fixed(out: Path, hint: str) -> None:
     """Raise an OutputConflictError if an existing output folder cannot be renamed."""
-    is_used = out.is_mount() or Path.cwd().is_relative_to(out.resolve())
-    if is_used or (out.exists() and not os.access(out.parent, os.W_OK)):
-        raise OutputConflictError(
-            "the output folder cannot be renamed",
-            where=str(out),
-            why="it is a mount point, or contains the current folder"
-            if is_used
-            else "the folder that it is in cannot be written to",
-            hint=hint,
-        )
+    why = ""
+    if out.is_mount() or Path.cwd().is_relative_to(out.resolve()):
+        why = "it is a mount point, or contains the current folder"
+    elif out.exists() and not os.access(out.parent, os.W_OK):
+        why = "the folder that it is in cannot be written to"
+    if why:
+        name = "the output folder cannot be renamed"
+        raise OutputConflictError(name, where=str(out), why=why, hint=hint)
 
 
 def take_name(new: Path, out: Path) -> None:
