@@ -512,5 +512,5 @@ def test_a_run_with_a_stateful_data_loader_can_change_ranks_by_the_step(
 ) -> None:
     loader = Loader(*anew())
     assert all_bytes(islice(stateful(loader, num_workers), 5)) == all_bytes(run.batches[:5])
-    rest, _ = taken(resumed(anew, loader.state_dict(step=5), rank=0, world_size=3), 1, first=5)
+    rest, _ = taken(resumed(anew, loader.state_dict(step=5), world_size=3), 1, first=5)
     assert all_bytes(rest) == all_bytes(run.batches[5:])
