@@ -73,7 +73,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     max_record: Annotated[
-        Positive | None,
+        Annotated[int, Meta(ge=1024)] | None,
         Meta(
             description="longest record, e.g. 200MiB; a longer one is rejected, except in tables "
             "(default: 64 MiB)"
