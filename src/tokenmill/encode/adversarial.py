@@ -9,8 +9,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from tokenmill.words.characters import SURROGATES, characters
-
 NUM_STRINGS = 3_000
 NUM_MIXES = 500
 OF_EACH_CLASS = 2
@@ -89,6 +87,8 @@ def texts_of_classes(normalize: Callable[[str], str]) -> list[str]:
 
 
 def _classes(normalize: Callable[[str], str]) -> list[list[str]]:
+    from tokenmill.words.characters import SURROGATES, characters  # its imports take 60 ms
+
     codes = [code for each in _RANGES for code in range(*each) if code not in SURROGATES]
     every = [chr(code) for code in codes if chr(code) != _SEPARATOR]
     images = normalize(_SEPARATOR.join(every)).split(_SEPARATOR)
