@@ -4,9 +4,9 @@ SentencePiece (`Model::SampleEncode` in bpe_model.cc) starts from characters and
 two neighbours that form a piece: the piece with the highest score first, then the leftmost. This
 equals a list of merges in which all pairs that form pieces of one score share a rank.
 
-User-defined symbols are matched first, and never joined with others. Inside one is no cut, so from
-every cut on, the same symbols are found as in the whole text. Where else texts can be cut follows
-from `bpe_cuts.py`.
+User-defined symbols are matched first, and never joined with others. A text is never cut inside a
+symbol, so after every cut, the same symbols are found as in the whole text. `bpe_cuts.py` finds all
+other places to cut.
 """
 
 from __future__ import annotations
