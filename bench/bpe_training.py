@@ -107,10 +107,10 @@ def compare(options: argparse.Namespace) -> None:
 
 def generated_words(paths: Sequence[Path], number: int, min_count: int):
     """Unique words like those of a corpus `number / unique words` times as large, about."""
-    from tokenmill.encode.words import load_splitter, word_splitters
-    from tokenmill.words.counts import WordCounts
-    from tokenmill.words.splits import named_split
-    from tokenmill.words.table import WordTable
+    from tokenmill.encode.splitters import load_splitter, word_splitters
+    from tokenmill.encode.words.counts import WordCounts
+    from tokenmill.encode.words.splits import named_split
+    from tokenmill.encode.words.table import WordTable
 
     split, table = named_split("gpt2"), WordTable()
     splitter = load_splitter(split, word_splitters(split)[0], 1 << 28)

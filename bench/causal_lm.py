@@ -206,9 +206,9 @@ def compare_with_recipe(options: argparse.Namespace, dataset: Path, size: int) -
 
 def compare_labels(options: argparse.Namespace) -> None:
     """Labels of the same rows, by numpy on the whole batch and by loops over every token."""
-    from tokenmill.boundaries import offsets_from_lengths
+    from tokenmill.core.records import TokenBatch
+    from tokenmill.encode.boundaries import offsets_from_lengths
     from tokenmill.hf.windows import WindowRule
-    from tokenmill.records import TokenBatch
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, options.length + 1, LABEL_ROWS)

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from kinds import CACHE_BYTES, documents, train_all
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.records import TokenBatch
 
 GPT2 = ("Hello  wörld 😀\n", [15496, 220, 266, 30570, 335, 30325, 222, 198])
 PUBLISHED_IDS = {

@@ -30,9 +30,9 @@ COUNT = """
 import sys
 from pathlib import Path
 from tokenmill.encode.split_file import find_split
-from tokenmill.encode.words import load_splitter, word_splitters
+from tokenmill.encode.splitters import load_splitter, word_splitters
 from tokenmill.store.counts.folder import Description, write_counts
-from tokenmill.words.table import WordTable
+from tokenmill.encode.words.table import WordTable
 tokenizer, out, *files = sys.argv[1:]
 split = find_split(tokenizer)
 splitter = load_splitter(split, word_splitters(split)[0], 1 << 28)

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 
 import measure
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.exactness import Exam
+from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Extent, Unit, unit_key
-from tokenmill.records import TokenBatch
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.executor import Phase
 from tokenmill.run.local.fleet import Fleet, Process
@@ -45,7 +46,6 @@ from tokenmill.run.units.assignment import Setup
 from tokenmill.run.units.tasks import CountTask
 from tokenmill.run.work import Inputs, WorkQueue
 from tokenmill.store.objects.folder import FolderStore
-from tokenmill.words.splits import Split
 
 UNIT_BYTES = 512 << 20
 SLEEPER = """

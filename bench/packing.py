@@ -48,7 +48,7 @@ def draw(count: int, path: Path) -> None:
 
 def plan(path: str, length: int, *, local: bool) -> None:
     """Plan once in this process, and print how long each part took."""
-    from tokenmill.interpreted import MOST_STEPS
+    from tokenmill.kernels.interpreted import MOST_STEPS
     from tokenmill.pack.figures import Ledger
     from tokenmill.pack.options import PackOptions
     from tokenmill.pack.window import Window, pack_window

@@ -41,14 +41,14 @@ def cpu_seconds() -> float:
 
 def with_tokenmill(texts: Texts, num_merges: int, variant: str) -> tuple[Merges, float]:
     """Merges, and the CPU seconds that counting words took."""
-    from tokenmill.encode.words import load_splitter, word_splitters
+    from tokenmill.encode.splitters import load_splitter, word_splitters
+    from tokenmill.encode.words.splits import named_split
+    from tokenmill.encode.words.table import WordTable
     from tokenmill.vocabulary.bpe.learning import learn_merges
     from tokenmill.vocabulary.bpe.merges import MergeOptions
     from tokenmill.vocabulary.bpe.symbols import byte_symbols
     from tokenmill.vocabulary.parity.options import ParityOptions
     from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
-    from tokenmill.words.splits import named_split
-    from tokenmill.words.table import WordTable
 
     started = cpu_seconds()
     split = named_split("gpt2")

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.core.records import Int64Array, Segments
 from tokenmill.pack.histogram import best_fit, longest_pack_first, shortest_pack_first
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.solver.column_generation import lp_bound
 from tokenmill.pack.solver.search import fewest_sequences
 from tokenmill.pack.strategies import balanced
 from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Int64Array, Segments
 
 PLANS = {
     "shortest-pack-first": shortest_pack_first,

@@ -55,8 +55,8 @@ def lines_of(paths: list[str], num_bytes: int) -> list[str]:
 
 
 def counted(lines: list[str], options: Any) -> Any:
-    from tokenmill.encode.words import load_splitter, word_splitters
-    from tokenmill.words.table import WordTable
+    from tokenmill.encode.splitters import load_splitter, word_splitters
+    from tokenmill.encode.words.table import WordTable
 
     table = WordTable()
     splitter = load_splitter(options.split, word_splitters(options.split)[0], 1 << 28)

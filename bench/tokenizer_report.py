@@ -18,8 +18,8 @@ import numpy as np
 
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
+from tokenmill.encode.measure.measurer import Measured, Measurer
 from tokenmill.encode.token_bytes import token_table, tokens_of
-from tokenmill.measure.measurer import Measured, Measurer
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from measure import CommandFailed, interleave, machine, run, table, versions
-from tokenmill.encode.words import load_splitter, word_splitters
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import SPLITS, named_split
-from tokenmill.words.table import WordTable
+from tokenmill.encode.splitters import load_splitter, word_splitters
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import SPLITS, named_split
+from tokenmill.encode.words.table import WordTable
 
 BATCH_BYTES = 1 << 20
 CACHE_BYTES = 1 << 28

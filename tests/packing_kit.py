@@ -8,11 +8,11 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
+from tokenmill.core.records import Int32Array, Segments, Sequences
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.strategy import Pieces, load_strategy
 from tokenmill.pack.window import PackedWindow, Window, pack_window
-from tokenmill.records import Int32Array, Segments, Sequences
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.manifest import FileEntry

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.core.records import CharSpans, DocumentBatch
 from tokenmill.read.documents import Reader
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent, Stream
-from tokenmill.records import CharSpans, DocumentBatch
 
 TEXT_FIELD = Fields()
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.boundaries import (
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import (
     batch_of,
     enclose_documents,
     ends_with,
@@ -19,7 +20,6 @@ from tokenmill.boundaries import (
     token_ranges,
     without_ends,
 )
-from tokenmill.records import TokenBatch
 
 UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")
 documents_of_ids = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=5), max_size=8)

@@ -12,7 +12,7 @@ import tokenizers
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.store.manifest import dataset_id
 
 V1 = Path(__file__).parent / "golden" / "v1" / "dataset"

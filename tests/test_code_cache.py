@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill import code_cache
+from tokenmill.kernels import code_cache
 
 PAIR = """
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 PAIR = Pair({fields[0]}={values[0]}, {fields[1]}={values[1]})
 """
 CALLED = """
-from tokenmill.compiled import inner
+from tokenmill.kernels.compiled import inner
 
 @inner
 def called(x):
@@ -31,7 +31,7 @@ def called(x):
 """
 CALLER = """
 from tokenmill.called import LIMIT, called
-from tokenmill.compiled import compiled
+from tokenmill.kernels.compiled import compiled
 
 @compiled
 def caller(x):
@@ -43,7 +43,7 @@ def first(pair):
 """
 CALLER_BY_MODULE = """
 import tokenmill.called as c
-from tokenmill.compiled import compiled
+from tokenmill.kernels.compiled import compiled
 
 @compiled
 def caller(x):
@@ -52,7 +52,7 @@ def caller(x):
 START = """
 import os, sys, tokenmill
 from pathlib import Path
-from tokenmill import code_cache
+from tokenmill.kernels import code_cache
 tokenmill.__path__.append(sys.argv[1])
 code_cache.PACKAGE = Path(sys.argv[1])
 """
@@ -145,7 +145,7 @@ def test_code_of_a_source_that_changed_after_its_import_is_not_kept(package: Pac
 
 def test_code_of_other_packages_is_not_kept(package: Package) -> None:
     finished = package.run(
-        "from tokenmill.compiled import compiled; print(compiled(lambda x: x + 1)(1))"
+        "from tokenmill.kernels.compiled import compiled; print(compiled(lambda x: x + 1)(1))"
     )
     assert (finished.stdout, finished.stderr) == ("2\n", "")
     assert not (package.folder / "tokenmill").exists()
@@ -308,7 +308,7 @@ def test_all_imports_of_files_with_compiled_functions_are_found(
     code_cache._source.cache_clear()
     missed = {}
     for path in code_cache.PACKAGE.rglob("*.py"):
-        if "tokenmill.compiled import" in path.read_text():
+        if "tokenmill.kernels.compiled import" in path.read_text():
             left_out = imported_files(path) - code_cache._source(path)[1]
             missed |= {path: left_out} if left_out else {}
     code_cache._source.cache_clear()

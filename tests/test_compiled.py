@@ -10,7 +10,7 @@ import numba.core.caching
 import numpy as np
 import pytest
 
-from tokenmill.compiled import compiled, inner, telling_of_compilation
+from tokenmill.kernels.compiled import compiled, inner, telling_of_compilation
 
 
 def doubled(values: np.ndarray) -> np.ndarray:

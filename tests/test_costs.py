@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.costs import (
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import (
     SHAPES,
     ModelShape,
     custom_shape,
@@ -12,7 +13,6 @@ from tokenmill.costs import (
     named_shape,
     training_bytes,
 )
-from tokenmill.errors import UserError
 
 PUBLISHED_PARAMETERS = {
     "gpt2": 124_439_808,

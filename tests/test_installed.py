@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.installed import install_command, installed_version
+from tokenmill.core.installed import install_command, installed_version
 
 
 def _install(site: Path, folder: str, metadata: str) -> None:

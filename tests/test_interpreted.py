@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from tokenmill import interpreted
-from tokenmill.compiled import compiled, eight_bytes_at, mapped_array, trailing_zeros
-from tokenmill.interpreted import (
+from tokenmill.kernels import interpreted
+from tokenmill.kernels.compiled import compiled, eight_bytes_at, mapped_array, trailing_zeros
+from tokenmill.kernels.interpreted import (
     MOST_STEPS,
     STEPS_MEANWHILE,
     for_steps,
@@ -112,8 +112,8 @@ def test_python_reads_memory_as_compiled_code_does() -> None:
 WHILE_A_THREAD_COMPILES = """
 import os, sys
 import numpy as np
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps_until_compiled
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps_until_compiled
 
 def total(values):
     return np.sort(values)[0]

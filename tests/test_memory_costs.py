@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.costs import ModelShape, named_shape, shape_of_size
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import ModelShape, named_shape, shape_of_size
 
 GPT3 = ModelShape(
     "gpt3", 12288, 96, num_heads=96, num_kv_heads=96, head_size=128, feed_forward_size=4 * 12288,

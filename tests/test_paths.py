@@ -10,10 +10,10 @@ import pytest
 import tokenmill
 from conftest import write_jsonl
 from tokenmill import Dataset
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.paths import local_path, read_bounded, redacted
 from tokenmill.hf import CausalLMTokenizer
 from tokenmill.load.text.corpus import TextCorpus
-from tokenmill.paths import local_path, read_bounded, redacted
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.source import open_tokenizer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.permutation import BlockPermutation, Permutation, keyed_hash
+from tokenmill.kernels.permutation import BlockPermutation, Permutation, keyed_hash
 
 
 def order(n: int, seed: int = 0, epoch: int = 0) -> list[int]:

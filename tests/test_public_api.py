@@ -17,6 +17,7 @@ import pytest
 
 import tokenmill
 from tokenmill.api import options
+from tokenmill.encode.words.digits import Digits
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
@@ -36,7 +37,6 @@ from tokenmill.vocabulary.training.options import (
     SpecialOptions,
     VocabularyOptions,
 )
-from tokenmill.words.digits import Digits
 
 HEAVY = {"numba", "torch", "pyarrow", "transformers"}
 ROOT = Path(__file__).parents[1]

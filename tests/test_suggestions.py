@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.cli import COMMANDS
+from tokenmill.core.suggestions import WORDS, did_you_mean, nearest
 from tokenmill.load.opening import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
-from tokenmill.suggestions import WORDS, did_you_mean, nearest
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]

@@ -10,11 +10,11 @@ import pytest
 from msgspec import Meta
 
 from tokenmill import FillInMiddle
-from tokenmill.errors import UserError
-from tokenmill.export.rows import ExportOptions
+from tokenmill.core.errors import UserError
+from tokenmill.core.valid_values import refusal, valid_values
+from tokenmill.load.export.rows import ExportOptions
 from tokenmill.load.opening import split_options
 from tokenmill.run.recipe.checks import make_pack_options
-from tokenmill.valid_values import refusal, valid_values
 
 
 @pytest.mark.parametrize(

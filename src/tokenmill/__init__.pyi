@@ -25,7 +25,9 @@ from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers
 from tokenmill.api.tokenizers import train_tokenizer as train_tokenizer
 from tokenmill.api.tokenizers import trim_tokenizer as trim_tokenizer
+from tokenmill.core import errors as errors
 from tokenmill.encode.encodings import RankEncoding as RankEncoding
+from tokenmill.kernels.permutation import Permutation as Permutation
 from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
 from tokenmill.load.columns import BatchOptions as BatchOptions
@@ -44,11 +46,10 @@ from tokenmill.load.steps.mixture import MixtureSource as MixtureSource
 from tokenmill.load.text.options import TextStreamOptions as TextStreamOptions
 from tokenmill.load.text.stream import TextStream as TextStream
 from tokenmill.pack.figures import Figures as Figures
+from tokenmill.pack.planning.comparison import Compared as Compared
+from tokenmill.pack.planning.packing import PlanReport as PlanReport
 from tokenmill.pack.strategy import Pieces as Pieces
 from tokenmill.pack.streaming import StreamPacker as StreamPacker
-from tokenmill.permutation import Permutation as Permutation
-from tokenmill.planning.comparison import Compared as Compared
-from tokenmill.planning.packing import PlanReport as PlanReport
 from tokenmill.report.estimate import Estimate as Estimate
 from tokenmill.report.inspect import DocumentView as DocumentView
 from tokenmill.report.inspect import view_document as view_document

@@ -12,10 +12,10 @@ import pytest
 from conftest import TEXTS, write_jsonl
 from encode.tokenizer_kit import sentencepiece_model
 from tokenmill.cli import main
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.bench import runner
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement, arrangements_for
 from tokenmill.report.tokenizers.bench.documents import take_documents

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 from tokenmill.report.tokenizers.bench import runner
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement, by_importance
 from tokenmill.report.tokenizers.bench.child import Measurement

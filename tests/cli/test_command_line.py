@@ -14,7 +14,7 @@ from conftest import write_jsonl
 from tokenmill.cli import COMMANDS, main
 from tokenmill.cli.options import add_overwrite
 from tokenmill.cli.parser import Parser
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "rich", "yaml", "msgspec", "psutil", "fastokens"]
 

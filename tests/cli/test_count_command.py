@@ -9,7 +9,7 @@ import pytest
 
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 from tokenmill.run import count as run_count
 
 SPLIT = ("--split", "whitespace", "--workers", "1")

@@ -14,7 +14,7 @@ import tokenmill
 from conftest import write_jsonl
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli import main
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -34,7 +34,7 @@ export:
 KILLED = """
 import os, signal, sys
 from tokenmill.cli import main
-from tokenmill.export import rows
+from tokenmill.load.export import rows
 
 really, calls = rows.columns_of, iter(range(1000))
 
@@ -215,7 +215,7 @@ def test_agents_refuse_an_export(
 KILLED_BEFORE = """
 import os, signal, sys
 from tokenmill.cli import main
-from tokenmill.planning import packing
+from tokenmill.pack.planning import packing
 from tokenmill.run import build
 
 owner, name = {"publishing": (build, "publish"), "packing": (packing, "row_format")}[sys.argv[1]]

@@ -13,7 +13,7 @@ from corpora import contents
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.strategy import stored_options
 from tokenmill.read import units

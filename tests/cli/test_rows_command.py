@@ -13,7 +13,7 @@ from msgspec import UNSET
 from tokenmill.cli import main
 from tokenmill.cli.options import recipe_from
 from tokenmill.cli.parser import Parser
-from tokenmill.installed import install_command
+from tokenmill.core.installed import install_command
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.exports import ExportSection
 

@@ -16,7 +16,7 @@ from corpora import command, contents, write_corpus
 
 import tokenmill
 from tokenmill.cli.signals import signals_as_errors
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

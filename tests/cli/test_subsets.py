@@ -11,7 +11,7 @@ import pytest
 from corpora import documents, tokenmill_here, write_corpus
 
 import tokenmill as library
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.report.contents import SubsetCounts, count_subsets
 
 FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "format.md"

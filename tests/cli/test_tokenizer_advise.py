@@ -9,9 +9,9 @@ import pytest
 
 import tokenmill
 from tokenmill.cli import main
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import named_split
 from tokenmill.store.counts.folder import Description, write_counts
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import named_split
 
 
 def counts_folder(folder: Path) -> Path:

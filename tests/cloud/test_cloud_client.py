@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenmill.cloud.client import Client, ObjectInfo, open_client
-from tokenmill.errors import (
+from tokenmill.core.errors import (
     InputChangedError,
     MissingObjectError,
     StorageError,
@@ -15,6 +14,7 @@ from tokenmill.errors import (
     UserError,
 )
 from tokenmill.report.status import build_status
+from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_listings_are_sorted_and_whole(client: Client, bucket: Any) -> None:
 def test_a_file_is_put_in_parts(
     client: Client, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.cloud.client.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("tokenmill.store.cloud.client.PART_BYTES", 5 << 20)
     path = tmp_path / "shard.bin"
     path.write_bytes(bytes(range(256)) * (6 << 12))
     client.put_file("tokens/0.bin", path)

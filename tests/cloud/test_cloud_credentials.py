@@ -13,12 +13,12 @@ import pytest
 
 from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import ENVIRONMENT
-from tokenmill.cloud import stores
-from tokenmill.cloud.admission import admission_environment
-from tokenmill.cloud.client import open_client
-from tokenmill.cloud.options import set_options
-from tokenmill.errors import StorageError, UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.installed import install_command
+from tokenmill.store.cloud import stores
+from tokenmill.store.cloud.admission import admission_environment
+from tokenmill.store.cloud.client import open_client
+from tokenmill.store.cloud.options import set_options
 
 SECRET = ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]
 
@@ -46,7 +46,7 @@ def test_expired_credentials_are_renewed_once(
         proxy.refuse = None
         return opened(*arguments)
 
-    monkeypatch.setattr("tokenmill.cloud.client.open_store", renewed)
+    monkeypatch.setattr("tokenmill.store.cloud.client.open_store", renewed)
     proxy.refuse = refusal
     before = proxy.num_requests
     assert client.get("a") == b"hello"
@@ -173,7 +173,7 @@ def test_an_endpoint_is_an_address_without_secrets(endpoint: str) -> None:
 def test_a_forked_process_is_told_instead_of_hanging(bucket: Any) -> None:
     program = f"""
 import os
-from tokenmill.cloud.client import open_client
+from tokenmill.store.cloud.client import open_client
 client = open_client("s3://{bucket.name}")
 client.put("a", b"hello")
 if os.fork() == 0:
@@ -194,7 +194,7 @@ def test_no_thread_outlives_an_interpreter_that_ends_while_a_store_is_asked(
 ) -> None:
     proxy.slow_ms = 5000
     program = f"""
-from tokenmill.cloud.client import open_client
+from tokenmill.store.cloud.client import open_client
 client = open_client("s3://{bucket.name}")
 pending = [client.begin_range("a", 0, 9) for _ in range(20)]
 """

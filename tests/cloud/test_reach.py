@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.cloud import reach
-from tokenmill.cloud.client import open_client
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import find_sources
+from tokenmill.store.cloud import reach
+from tokenmill.store.cloud.client import open_client
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from typing import Any
 from corpora import contents, write_corpus
 from slurm_lab import SlurmLab, wait_until
 
-from tokenmill.launch.launcher import LaunchRequest
-from tokenmill.launch.slurm import Scripts, write_scripts
+from tokenmill.run.launch.launcher import LaunchRequest
+from tokenmill.run.launch.slurm import Scripts, write_scripts
 from tokenmill.run.recipe.options import Recipe
 
 SMALL_AGENT = Path(__file__).with_name("small_agent.py")

@@ -29,7 +29,7 @@ from tokenizer_kit import (
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engines.memo import MemoEngine
 from tokenmill.encode.kinds import load_reference
-from tokenmill.words.patterns import (
+from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,

@@ -37,9 +37,9 @@ from tokenizer_kit import (
 )
 from trained_kit import trained_json
 
+from tokenmill.encode.protobuf import write_field
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.protobuf import write_field
-from tokenmill.words.patterns import (
+from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tokenizer_kit import Json, added_token, as_file, byte_level_json
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.errors import UserError
 
 ONLY_KNOWN = "the only known end-of-document token among its special tokens"
 CONFIG = "the tokenizer's config"

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import batch_of, documents
 
+from tokenmill.core.errors import EngineError, InternalError
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import NUM_STRINGS, adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, check_engine, compare_tokens
-from tokenmill.errors import EngineError, InternalError
-from tokenmill.records import TokenBatch
 
 
 class PanicException(BaseException):

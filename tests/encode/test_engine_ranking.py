@@ -22,14 +22,14 @@ from tokenizer_kit import (
 )
 from trained_kit import trained
 
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.errors import EngineError, UserError
-from tokenmill.installed import install_command
-from tokenmill.words.patterns import LLAMA3_SPLIT
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 
 NOT_INSTALLED = f"it is not installed: {install_command('fast')}"
 BYTE_LEVEL_FILE = as_file(byte_level_json())

@@ -23,6 +23,7 @@ from tokenizer_kit import (
 )
 from trained_kit import NAMES, SENTENCES, trained
 
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
@@ -31,8 +32,7 @@ from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.records import TokenBatch
-from tokenmill.words.patterns import LLAMA3_SPLIT
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 
 CACHE_BYTES = 1 << 30
 

@@ -28,11 +28,11 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from trained_kit import JSON_NAMES, trained
 
 from conftest import TEXTS
+from tokenmill.core.errors import UserError
 from tokenmill.encode.fingerprint import canonical_json, fingerprint_of
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 
 Json = dict[str, Any]
 

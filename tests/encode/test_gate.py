@@ -29,7 +29,7 @@ from tokenmill.encode.engines.gate import (
     overlapping_tokens,
 )
 from tokenmill.encode.kinds import load_reference
-from tokenmill.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
+from tokenmill.encode.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)
 METASPACE: Json = {

@@ -15,10 +15,10 @@ from tokenizer_kit import (
     sentencepiece_json,
 )
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
-from tokenmill.errors import UserError
 
 LETTERS = "abcxy"
 WORDS = st.text(LETTERS, min_size=1, max_size=3)

@@ -19,16 +19,16 @@ from pipeline_kit import (
 )
 from tokenizer_kit import BYTE_LEVEL, Json, as_file, byte_level_json, documents, sentencepiece_json
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engines.chunks import table as chunk_table
 from tokenmill.encode.engines.chunks.cuts import make_cuts
 from tokenmill.encode.engines.chunks.engine import ChunkEngine
 from tokenmill.encode.engines.chunks.slots import BLOCK_ROOM, MAX_KEPT_BYTES, MAX_KEPT_IDS
 from tokenmill.encode.engines.memo import MemoEngine
-from tokenmill.errors import EngineError
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 BYTES = byte_level_json(pre_tokenizer=BYTE_LEVEL)
 EDGES = [

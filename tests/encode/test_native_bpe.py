@@ -34,7 +34,7 @@ from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.engines.native.added_tokens import longest_of
 from tokenmill.encode.engines.native.loading import native_objection
 from tokenmill.encode.kinds import load_reference
-from tokenmill.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
 
 CACHE_BYTES = 1 << 26
 NO_FALLBACK = {"byte_fallback": False}

@@ -32,12 +32,12 @@ from test_native_unigram import JOINED, ONE_SPACE_AT_THE_END, engines, unigram
 from test_native_wordpiece import SAMPLE, word_level, word_piece
 from tokenizer_kit import BYTE_LEVEL, Json, added_token, documents, replace, sequence
 
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import texts_of_classes
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engines.native.loading import native_objection
 from tokenmill.encode.exactness import check_engine, examine
-from tokenmill.errors import EngineError
-from tokenmill.records import TokenBatch
 
 TEXTS_A_TOKENIZER = 1_000
 DROPPED = ("\x1c", "\x00", "\x7f", "\u200b", "\ufeff", "\u00ad", "\x85", "\u2028")

@@ -16,9 +16,9 @@ from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.protobuf import write_field
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.protobuf import write_field
-from tokenmill.words.sentencepiece_model import NORMALIZER, TRAINER
+from tokenmill.encode.words.sentencepiece_model import NORMALIZER, TRAINER
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

@@ -31,6 +31,7 @@ from test_memo import ATOMS
 from tokenizer_kit import Json, added_token, as_file, documents, replace, sequence
 from trained_kit import SENTENCES
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.native.double_array import double_array
@@ -39,7 +40,6 @@ from tokenmill.encode.engines.native.loading import load_native, native_objectio
 from tokenmill.encode.engines.native.unigram_loading import read_score
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
-from tokenmill.errors import EngineError
 
 JOINED = replace_regex(" {2,}", " ")
 ONE_SPACE_AT_THE_END = replace_regex(r" \z", "")

@@ -22,12 +22,12 @@ from tokenizer_kit import (
 )
 from trained_kit import JSON_NAMES, trained
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode import probe
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
-from tokenmill.words.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
+from tokenmill.encode.words.patterns import DEEPSEEK3_SPLITS, LLAMA3_SPLIT, O200K_SPLIT
 
 OWN = "an unknown regular expression in "
 LONGER = "steps that can make texts much longer"

@@ -17,6 +17,8 @@ from python_tokenizers import ByteTokenizer, FailingBytes, UnsendableBytes
 from tokenizer_kit import documents
 from tokenizers import models, normalizers, pre_tokenizers
 
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.exactness import answers
@@ -30,8 +32,6 @@ from tokenmill.encode.tokenizer_file import (
     open_stored_tokenizer,
     tokenizer_name,
 )
-from tokenmill.errors import EngineError, UserError
-from tokenmill.installed import install_command
 
 
 class Answering:

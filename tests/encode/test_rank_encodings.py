@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_kit import documents
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.composition import composed_with_places
 from tokenmill.encode.encodings import (
     RankEncoding,
@@ -31,7 +32,6 @@ from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 
 pytest.importorskip("tiktoken")
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trained_kit import SENTENCES, trained
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode.encodings import encoding_of, parse_ranks, spelled_ranks
 from tokenmill.encode.engine_ranking import first_exact, load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
@@ -18,7 +19,6 @@ from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.rank_merges import merges_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import EngineError
 
 pytest.importorskip("tiktoken")
 pytest.importorskip("fastokens")

@@ -23,13 +23,13 @@ from tokenizer_kit import (
 )
 from trained_kit import SENTENCES, trained
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 
 TEXT = "Hello  wörld 😀\n"
 

@@ -17,13 +17,13 @@ from tokenizer_kit import (
 )
 from trained_kit import trained
 
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import CharSpans
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import EngineError
-from tokenmill.records import CharSpans
 
 
 def byte_level() -> Reference:

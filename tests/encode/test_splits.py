@@ -14,7 +14,7 @@ from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.words.patterns import (
+from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,

@@ -26,12 +26,12 @@ from encode.tokenizer_kit import (
     documents,
     sentencepiece_json,
 )
+from tokenmill.core.errors import UserError
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 
 ALMOST_NEVER = 1e-20  # below 2**-53: the merge loop runs, and leaves nothing out
 STRANGE = ["", " ", "   two  spaces ", "\n\n\t", "\u0000\u00ad\ufeff", "e\u0301é", "▁a▁▁b", "ༀ𝔘😀"]

@@ -22,13 +22,13 @@ from tokenizer_kit import (
     split,
 )
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.encodings import parse_ranks
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import FREE_IDS, LARGEST_ID, check_ids
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
-from tokenmill.errors import UserError
 
 GIB = 1 << 30
 

@@ -12,12 +12,12 @@ import pytest
 from tokenizer_kit import byte_level_json, sentencepiece_model
 
 from hub_kit import FakeHub, Fault, serving
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command
 
 JSON = json.dumps(byte_level_json()).encode()
 RANKS = b"YQ== 0\nYg== 1\nYWI= 2\n"

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import BYTE_LEVEL, sequence, split
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.words import LIBRARY, SCANNER, load_splitter, word_splitters
-from tokenmill.words import scanning
-from tokenmill.words.characters import characters
-from tokenmill.words.digits import with_digits
-from tokenmill.words.patterns import LLAMA3_SPLIT
-from tokenmill.words.scanning import composed_already, scanner_of
-from tokenmill.words.splits import SPLITS, named_split, split_of
+from tokenmill.encode.splitters import LIBRARY, SCANNER, load_splitter, word_splitters
+from tokenmill.encode.words import scanning
+from tokenmill.encode.words.characters import characters
+from tokenmill.encode.words.digits import with_digits
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT
+from tokenmill.encode.words.scanning import composed_already, scanner_of
+from tokenmill.encode.words.splits import SPLITS, named_split, split_of
 
 FLORES = Path(__file__).parents[3] / "shared" / "data" / "flores"
 PREFIX_SPACE = {**BYTE_LEVEL, "add_prefix_space": True, "use_regex": True}

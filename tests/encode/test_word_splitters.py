@@ -7,14 +7,14 @@ import pytest
 import tokenizers
 from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, sequence
 
+from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engines.chunks.locality import with_library
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.words import LIBRARY, load_splitter, word_splitters
-from tokenmill.errors import EngineError, UserError
-from tokenmill.words.splits import SPLITS, Split, named_split, split_of, steps_of
-from tokenmill.words.table import WordTable
+from tokenmill.encode.splitters import LIBRARY, load_splitter, word_splitters
+from tokenmill.encode.words.splits import SPLITS, Split, named_split, split_of, steps_of
+from tokenmill.encode.words.table import WordTable
 
 CACHE_BYTES = 1 << 28
 TEXTS = ["It's a  test\n", "", "<|endoftext|>", "naïve"]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.records import TokenBatch
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from encode.tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, Json, added_token, as_f
 from encode.tokenizer_kit import sentencepiece_json as llama_json
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.words.patterns import LLAMA3_SPLIT
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 
 SENTENCES = [
     "All human beings are born free and equal in dignity and rights; it's everyone's.",

@@ -21,7 +21,7 @@ from corpora import write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import (
+from tokenmill.core.errors import (
     Interrupted,
     OutputConflictError,
     StorageError,
@@ -29,19 +29,19 @@ from tokenmill.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.export import rows as export_rows
-from tokenmill.export.rows import export
+from tokenmill.load.export import rows as export_rows
+from tokenmill.load.export.rows import export
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
-from tokenmill.planning.packing import pack
+from tokenmill.pack.planning.packing import pack
 from tokenmill.read import feed, units
-from tokenmill.row_format import Labels
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan
+from tokenmill.store.row_format import Labels
 
 LENGTH = 32
 COLUMNS = ["input_ids", "labels", "position_ids"]

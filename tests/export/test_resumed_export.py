@@ -15,12 +15,12 @@ from corpora import write_corpus
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.errors import Interrupted, OutputConflictError, UserError
-from tokenmill.export import rows as export_rows
-from tokenmill.export import unfinished
-from tokenmill.export.rows import export
+from tokenmill.core.errors import Interrupted, OutputConflictError, UserError
+from tokenmill.load.export import rows as export_rows
+from tokenmill.load.export import unfinished
+from tokenmill.load.export.rows import export
 from tokenmill.pack.options import PackOptions
-from tokenmill.planning.packing import pack
+from tokenmill.pack.planning.packing import pack
 from tokenmill.store import files
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions
@@ -92,7 +92,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tokenmill.cli import main
-from tokenmill.export import rows, unfinished
+from tokenmill.load.export import rows, unfinished
 
 point, count = sys.argv[1], int(sys.argv[2])
 places = {

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.export.columns import Columns
-from tokenmill.export.torch_file import TorchFile
+from tokenmill.load.export.columns import Columns
+from tokenmill.load.export.torch_file import TorchFile
 
 DTYPES = {
     "input_ids": ("int32", "uint16"),
@@ -97,5 +97,5 @@ def test_checksums_are_those_that_other_readers_of_archives_expect(folder: Path)
 
 
 def test_writing_does_not_import_torch() -> None:
-    code = "import sys, tokenmill.export.rows; assert 'torch' not in sys.modules"
+    code = "import sys, tokenmill.load.export.rows; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -39,9 +39,9 @@ def warm_up() -> None:
     """Load what commands load, without starting a thread: a fork would lose it."""
     for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
         importlib.import_module(name)
-    from tokenmill.interpreted import MOST_STEPS
+    from tokenmill.kernels.interpreted import MOST_STEPS
     from tokenmill.pack.options import PackOptions
-    from tokenmill.planning.comparison import warm_up
+    from tokenmill.pack.planning.comparison import warm_up
 
     warm_up(PackOptions(sequence_length=64), MOST_STEPS + 1)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzz_kit import CONTAINED
 
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields

@@ -33,7 +33,7 @@ import xxhash
 
 import tokenmill
 from tokenmill.cli import main as tokenmill_command
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.report.inspect import edge_views
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.digests import block_digests, file_digest

@@ -14,7 +14,7 @@ try:
 except ImportError:
     from backports import zstd
 
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources

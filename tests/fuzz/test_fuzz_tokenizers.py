@@ -24,6 +24,7 @@ import pytest
 from fuzz_kit import SOAK_SECONDS
 
 from encode.tokenizer_kit import byte_level_json, sentencepiece_json, sentencepiece_model
+from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
@@ -31,7 +32,6 @@ from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import EngineError, TokenmillError
 
 TEXTS = adversarial_texts([])[::50]
 CHILD_SECONDS = 280

@@ -21,8 +21,8 @@ from hf_kit import (
     recipe,
 )
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode import exactness
-from tokenmill.errors import UserError
 from tokenmill.hf import CausalLMTokenizer
 
 AUTO = {"append_eos": "auto"}

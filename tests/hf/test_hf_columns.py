@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hf_kit import TEXTS, Letters, bare_tokenizer, contents, dataset_of, fast_tokenizer, options
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.hf import CausalLMTokenizer
 
 A, B, PAD = ord("a"), ord("b"), 1000

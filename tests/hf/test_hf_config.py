@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.hf import CausalLMConfig
 from tokenmill.hf.config import make_config
 

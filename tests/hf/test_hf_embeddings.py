@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.hf import resize_embeddings
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.embedding_plan import EmbeddingPlan

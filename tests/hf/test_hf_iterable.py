@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode import exactness
-from tokenmill.errors import UserError
 from tokenmill.hf import CausalLMTokenizer
 
 

@@ -8,7 +8,7 @@ import datasets
 import pytest
 from hf_kit import TEXTS, Letters, bare_tokenizer, dataset_of, fast_tokenizer, options
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.hf import CausalLMTokenizer, PackedRowsCollator, portions
 
 A, B, C, PAD = ord("a"), ord("b"), ord("c"), 1000

@@ -14,8 +14,8 @@ import pytest
 import transformers
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
+from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode import exactness
-from tokenmill.errors import EngineError, UserError
 from tokenmill.hf import CausalLMTokenizer, parallelism
 from tokenmill.hf.conventions import _faster_tokenizer
 from tokenmill.hf.parallelism import Parallelism, thread_environment

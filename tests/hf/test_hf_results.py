@@ -18,8 +18,8 @@ import datasets
 import pytest
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
+from tokenmill.core.errors import EngineError, StorageError, UserError
 from tokenmill.encode import exactness
-from tokenmill.errors import EngineError, StorageError, UserError
 from tokenmill.hf import CausalLMTokenizer
 from tokenmill.hf.tokenizer import OWN_ATTRIBUTES
 

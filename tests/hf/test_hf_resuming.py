@@ -13,8 +13,8 @@ import datasets
 import pytest
 from hf_kit import TEXTS, bare_tokenizer, dataset_of
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode import exactness
-from tokenmill.errors import EngineError
 from tokenmill.hf import CausalLMTokenizer, portions, resuming, tokenizer
 from tokenmill.hf.resuming import unfinished_rows
 from tokenmill.store.files import unfinished_beside

@@ -25,8 +25,8 @@ from hf_kit import (
     recipe,
 )
 
+from tokenmill.core.errors import DataError, EngineError, StorageError, UserError
 from tokenmill.encode import exactness
-from tokenmill.errors import DataError, EngineError, StorageError, UserError
 from tokenmill.hf import CausalLMTokenizer, batch_size, source, tokenizer, writing
 
 DTYPES = {"input_ids": "int64", "attention_mask": "int8", "labels": "int64"}
@@ -394,8 +394,8 @@ def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_engine_that_fails_the_exam_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from tokenmill.core.records import TokenBatch
     from tokenmill.encode.engines.fastokens import FastokensEngine
-    from tokenmill.records import TokenBatch
 
     def wrong(self: Any, texts: list[str]) -> TokenBatch:
         return TokenBatch(np.zeros(len(texts), np.uint32), np.arange(len(texts) + 1))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.hf.windows import RowColumns, WindowRule
-from tokenmill.records import TokenBatch
 
 PAD, BOS, EOS, END = 0, 1, 2, 3
 

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenmill.errors import DataError, StorageError, UserError
-from tokenmill.launch import ray_run
-from tokenmill.launch.launcher import LaunchRequest
-from tokenmill.launch.ray_actor import Condition, Greeting, Leaving, Order
-from tokenmill.launch.ray_run import Run
+from tokenmill.core.errors import DataError, StorageError, UserError
 from tokenmill.run.commit.identity import versions
+from tokenmill.run.launch import ray_run
+from tokenmill.run.launch.launcher import LaunchRequest
+from tokenmill.run.launch.ray_actor import Condition, Greeting, Leaving, Order
+from tokenmill.run.launch.ray_run import Run
 from tokenmill.run.local.messages import failure
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tokenmill.cli import main
-from tokenmill.errors import UserError
-from tokenmill.launch.launcher import LaunchRequest, launcher_for
-from tokenmill.launch.slurm import write_scripts
+from tokenmill.core.errors import UserError
+from tokenmill.run.launch.launcher import LaunchRequest, launcher_for
+from tokenmill.run.launch.slurm import write_scripts
 from tokenmill.run.recipe.options import Recipe
 
 
@@ -100,7 +100,7 @@ def test_options_that_break_the_array_are_refused(options: str, message: str) ->
 
 
 def test_launchers_are_chosen_by_word_or_scheme() -> None:
-    assert launcher_for("slurm").__name__ == "tokenmill.launch.slurm"
+    assert launcher_for("slurm").__name__ == "tokenmill.run.launch.slurm"
     with pytest.raises(UserError, match="did you mean slurm"):
         launcher_for("slrum")
 

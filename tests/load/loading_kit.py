@@ -16,12 +16,12 @@ from tokenizers import models, pre_tokenizers
 import tokenmill
 from conftest import write_jsonl
 from tokenmill import Dataset
+from tokenmill.core.records import Segments, Sequences
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import stored_options
 from tokenmill.pack.window import row_format
-from tokenmill.records import Segments, Sequences
 from tokenmill.store.plan import Plan, PlanWriter
 
 EOS, PAD, MASK = 0, 10, 11

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from loading_kit import EOS, PAD, Segment, as_lists, digits, plan_of
 
 from tokenmill import Dataset
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.columns import COLUMNS
 from tokenmill.load.opening import mix_batches, open_batches
 from tokenmill.load.rows.segmentation import Segmentation

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened

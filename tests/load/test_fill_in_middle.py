@@ -20,7 +20,7 @@ from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from tokenmill import Dataset, FillInMiddle
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.load import sentinels
 from tokenmill.load.batches import Batches
 from tokenmill.load.opening import mix_batches, open_batches

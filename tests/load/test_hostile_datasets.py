@@ -25,11 +25,11 @@ from loading_kit import all_batches, digits
 import tokenmill
 from packing_kit import reseal_plan
 from tokenmill import Dataset
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.shard_maps import ShardMaps, index_is_sound
+from tokenmill.pack.planning.packing import figures_of
 from tokenmill.pack.strategy import options_of_plan
-from tokenmill.planning.packing import figures_of
 from tokenmill.read import feed, units
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed

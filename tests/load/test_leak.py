@@ -15,7 +15,7 @@ from loading_kit import PAD, as_lists
 from resume_kit import sharded
 
 import tokenmill
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

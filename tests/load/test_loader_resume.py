@@ -28,7 +28,7 @@ from resume_kit import (
 
 import tokenmill
 from tokenmill import Curriculum, MixtureSource, Phase
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.batches import Batches
 
 CASES = [

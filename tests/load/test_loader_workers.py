@@ -29,7 +29,7 @@ from resume_kit import (
 )
 
 import tokenmill
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.load.columns import COLUMNS, Batch
 
 torch = pytest.importorskip("torch")

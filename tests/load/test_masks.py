@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.masks import (
     Bidirectional,
     Blocks,
@@ -214,9 +214,9 @@ def test_a_grid_says_what_a_mask_lacks() -> None:
 @pytest.mark.parametrize(
     "imported",
     [
-        "import tokenmill.masks; found = tokenmill.masks.forms",
-        "from tokenmill.masks import forms as found",
-        "import tokenmill.masks.forms; found = tokenmill.masks.forms",
+        "import tokenmill.load.masks; found = tokenmill.load.masks.forms",
+        "from tokenmill.load.masks import forms as found",
+        "import tokenmill.load.masks.forms; found = tokenmill.load.masks.forms",
         "from tokenmill import masks; found = masks.forms",
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loading_kit import PAD, Segment, as_lists, digits, plan_of
 
 from tokenmill import Dataset
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.columns import COLUMNS, Batch
 from tokenmill.load.loader import as_tensors
 from tokenmill.load.micro_batches import micro_batches

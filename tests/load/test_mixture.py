@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_tokenizer
 
 from tokenmill import Dataset
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.opening import mix_batches
 from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.steps.order import (
     Order,
     Shuffle,
@@ -25,7 +25,7 @@ from tokenmill.load.steps.order import (
     steps_of,
 )
 from tokenmill.pack.options import PackOptions
-from tokenmill.planning.packing import pack
+from tokenmill.pack.planning.packing import pack
 from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

@@ -17,7 +17,7 @@ from resume_kit import Open, Run, all_bytes, opener, write_corpora
 
 import tokenmill
 from tokenmill import Curriculum, FillInMiddle, Phase
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.load.batches import Batches
 
 torch = pytest.importorskip("torch")

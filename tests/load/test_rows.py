@@ -25,19 +25,19 @@ from tokenizers.processors import TemplateProcessing
 import tokenmill
 from conftest import write_jsonl
 from packing_kit import reseal_plan
-from tokenmill import interpreted
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.records import Segments, Sequences
+from tokenmill.kernels import interpreted
 from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.planning.packing import pack
 from tokenmill.pack.strategy import stored_options
 from tokenmill.pack.window import row_format
-from tokenmill.planning.packing import pack
 from tokenmill.read import feed, units
-from tokenmill.records import Segments, Sequences
-from tokenmill.row_format import Labels
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, PlanWriter
+from tokenmill.store.row_format import Labels
 
 EOS = 0
 CONVENTIONS: list[Labels] = ["aligned", "next"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from loading_kit import PAD, all_batches, as_lists, digits, plan_of
 
 from tokenmill import Dataset
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.opening import open_batches
 from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.load.steps.order import Order, Shuffle, steps_of

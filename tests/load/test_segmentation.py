@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.rows.segmentation import Segmentation
 
 EXAMPLE = Segmentation.of_lengths([[3, 3], [7]], 7)

@@ -17,7 +17,7 @@ from loading_kit import all_batches, as_lists, digits, plan_of, write_tokenizer
 
 import tokenmill
 from tokenmill import Dataset
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.load.batches import Batches
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.opening import mix_batches, open_batches

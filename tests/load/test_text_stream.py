@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
-from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text import corpus
 from tokenmill.load.text.stream import TextStream, TextStreamOptions

@@ -18,7 +18,7 @@ import pytest
 from resume_kit import sharded, through_json
 
 import tokenmill
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 torch = pytest.importorskip("torch")
 

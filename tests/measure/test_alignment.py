@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
 from encode.trained_kit import NAMES, SENTENCES, trained
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
-from tokenmill.encode.token_bytes import Token, TokenTable, token_table, tokens_of
-from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.measure.alignment import (
+from tokenmill.encode.measure.alignment import (
     UNKNOWN_WORDS,
     continued_by_offsets,
     continued_words,
     count_where,
 )
-from tokenmill.measure.language_words import EncodedTexts, WordCutter
-from tokenmill.records import TokenBatch
+from tokenmill.encode.measure.language_words import EncodedTexts, WordCutter
+from tokenmill.encode.token_bytes import Token, TokenTable, token_table, tokens_of
+from tokenmill.encode.tokenizer import TokenizerFile
 
 TEXTS = st.text(st.sampled_from("ab the  '1é字ก\n▁😀.\u0301"), max_size=16)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
-from tokenmill.measure.language_words import EncodedTexts, WordCutter
+from tokenmill.core.errors import UserError
+from tokenmill.encode.measure.language_words import EncodedTexts, WordCutter
 
 regex = pytest.importorskip("regex")
 ALPHABET = "aZé1٣.,:;_ \n-x字あカア©³"

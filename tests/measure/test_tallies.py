@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
-from tokenmill.measure import resampling, tallies
-from tokenmill.measure.resampling import NUM_SAMPLES, times_drawn
-from tokenmill.measure.tallies import COLUMNS, Sums, Tally
+from tokenmill.core.errors import UserError
+from tokenmill.encode.measure import resampling, tallies
+from tokenmill.encode.measure.resampling import NUM_SAMPLES, times_drawn
+from tokenmill.encode.measure.tallies import COLUMNS, Sums, Tally
 
 Document = tuple[str, int]
 """Its group, and a number that everything else follows from."""

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import balanced, best_fit
 from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Int64Array, Segments, Sequences
 
 
 def pieces_of(sizes: list[int]) -> Pieces:

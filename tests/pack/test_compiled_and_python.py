@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill import interpreted
+from tokenmill.kernels import interpreted
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.window import Window, pack_window

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tokenmill
-from tokenmill import interpreted
+from tokenmill.kernels import interpreted
 from tokenmill.load.batches import Batches
 from tokenmill.store.digests import file_digest
 from tokenmill.store.plan import ARRAYS, Plan, open_plan

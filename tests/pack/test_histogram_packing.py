@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.pack.histogram import (
     Placements,
     best_fit,
@@ -18,7 +19,6 @@ from tokenmill.pack.histogram import (
 )
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, load_strategy
-from tokenmill.records import Int64Array, Segments, Sequences
 
 PLANS = {"shortest-pack-first": shortest_pack_first, "longest-pack-first": longest_pack_first}
 NAMES = sorted(PLANS)

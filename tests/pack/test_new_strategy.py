@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from packing_kit import lengths_of, pack_documents
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
+from tokenmill.core.records import Sequences
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy, deal, objections, options_of_plan
 from tokenmill.pack.window import row_format
-from tokenmill.records import Sequences
 from tokenmill.run.recipe.checks import make_pack_options
 
 

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
+from tokenmill.core.records import Int64Array
 from tokenmill.pack.solver.column_generation import lp_bound
 from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first
 from tokenmill.pack.solver.search import fewest_sequences, fill
-from tokenmill.records import Int64Array
 
 # Distribution, length, sequences: the fewest of any published packer, our most, the lower bound.
 # One more than the bound is allowed where the solver, and so its version, has a say.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from packing_kit import STRATEGIES, figures_for, lengths_of, pack_documents
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import contradictions, stored_options
 

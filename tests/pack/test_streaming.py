@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packing_kit import pack_sizes, shown
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Segments
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
-from tokenmill.records import Segments
 
 Rows = list[list[tuple[int, int, int]]]
 

@@ -25,13 +25,13 @@ from packing_kit import (
     shown,
     window_of,
 )
-from tokenmill.errors import InternalError
+from tokenmill.core.errors import InternalError
+from tokenmill.core.records import Segments, Sequences
 from tokenmill.pack.figures import Ledger, Totals
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import contradictions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
-from tokenmill.records import Segments, Sequences
 
 SPLITTING = ("split", "split-at-boundary", "sliding-window")
 REASONS = {

@@ -9,7 +9,7 @@ import pytest
 import tokenmill
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
-from tokenmill.planning.comparison import Compared, compare, recommended
+from tokenmill.pack.planning.comparison import Compared, compare, recommended
 from tokenmill.store.dataset import Dataset
 
 DATASET = Path(__file__).parents[1] / "golden" / "plans-v1" / "dataset"

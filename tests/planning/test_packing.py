@@ -18,18 +18,18 @@ from corpora import contents, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.encode.words.patterns import QWEN2_SPLIT
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.planning import packing as packing_module
-from tokenmill.planning.boundary_tables import boundary_tables
-from tokenmill.planning.comparison import compare
-from tokenmill.planning.packing import figures_of, pack, plan_folder
+from tokenmill.pack.planning import packing as packing_module
+from tokenmill.pack.planning.boundary_tables import boundary_tables
+from tokenmill.pack.planning.comparison import compare
+from tokenmill.pack.planning.packing import figures_of, pack, plan_folder
 from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
-from tokenmill.stored_reference import open_reference
-from tokenmill.words.patterns import QWEN2_SPLIT
+from tokenmill.store.stored_reference import open_reference
 
 STRATEGIES = get_args(Packing)
 EOS = "<|endoftext|>"

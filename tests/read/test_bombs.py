@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import DamagedInputError
+from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.jsonl import JsonlParser
@@ -41,7 +41,7 @@ allow(592 << 20)  # each thread reserves some of the address space
 sys.exit(main(sys.argv[1:]))
 """
 READ = """
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.jsonl import JsonlParser

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import DamagedInputError, UserError
+from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema

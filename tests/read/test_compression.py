@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import DamagedInputError
+from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.compression import compression_of, decompressed
 
 try:

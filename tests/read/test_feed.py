@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import DamagedInputError
+from tokenmill.core.errors import DamagedInputError
 from tokenmill.read import feed
 from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.values import column_value, walk
 

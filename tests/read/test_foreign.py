@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.text.corpus import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import ADVICE, foreign_kind

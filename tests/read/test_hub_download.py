@@ -21,14 +21,14 @@ import pytest
 from huggingface_hub import constants, hf_hub_download, scan_cache_dir
 
 from hub_kit import TOKEN, FakeHub, Fault, etag_of, parquet, serving
-from tokenmill.errors import (
+from tokenmill.core.errors import (
     DamagedInputError,
     DataError,
     InputChangedError,
     StorageError,
     UserError,
 )
-from tokenmill.installed import install_command
+from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub import cache, client, download, patience
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import parse_hub_name

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_kit import FakeHub, parquet, serving
-from tokenmill.errors import UserError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import is_safe_path
 from tokenmill.read.places.hub.names import ALIASES, HubName, parse_hub_name
 from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.selection import kind_of

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
-from tokenmill.errors import DamagedInputError, InputChangedError, StorageError, UserError
+from tokenmill.core.errors import DamagedInputError, InputChangedError, StorageError, UserError
 from tokenmill.read import feed
 from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream

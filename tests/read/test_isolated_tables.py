@@ -17,7 +17,7 @@ import pytest
 from corpora import documents
 
 import tokenmill
-from tokenmill.errors import DamagedInputError, EngineError
+from tokenmill.core.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals

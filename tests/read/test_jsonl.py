@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.jsonl import JsonlParser
-from tokenmill.records import DocumentBatch
 
 TEXT = JsonlParser(Fields())
 RICH = JsonlParser(Fields(id="id", keep=("meta.lang", "n"), no_loss="spans"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'

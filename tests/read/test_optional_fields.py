@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read import units
 
 TEXTS = [f"document {number}" for number in range(150)]

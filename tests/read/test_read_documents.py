@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import records_kit
 from records_kit import read_as_stream, source_of
-from tokenmill.errors import InputChangedError, StorageError
+from tokenmill.core.errors import InputChangedError, StorageError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source, find_sources

@@ -19,7 +19,7 @@ from corpora import command, contents
 from toy_package.toy_place import data_of
 
 import tokenmill
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Format

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tokenmill
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.places.saved import saved_files

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import InputChangedError, StorageError, UserError
+from tokenmill.core.errors import InputChangedError, StorageError, UserError
 from tokenmill.read.places.local import real_paths, regular_file
 from tokenmill.read.sources import find_sources
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from records_kit import read, read_as_stream, source_of
-from tokenmill.errors import DamagedInputError, UserError
+from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import wet
 from tokenmill.read.preview import check_fields

@@ -10,7 +10,7 @@ from corpora import random_texts, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.report.inspect import Piece
 
 

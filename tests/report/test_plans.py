@@ -13,7 +13,7 @@ import tokenmill
 from conftest import write_jsonl
 from packing_kit import reseal_plan
 from tokenmill.cli import main
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.store.arrays import ArrayFile
 
 

@@ -13,7 +13,7 @@ from corpora import write_corpus
 import tokenmill
 from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.store.copying.ends import open_end
 from tokenmill.store.manifest import read_manifest

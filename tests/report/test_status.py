@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tokenmill.cli import main
-from tokenmill.errors import EngineError, UserError, VerificationError
+from tokenmill.core.errors import EngineError, UserError, VerificationError
 from tokenmill.report.status import build_status
 from tokenmill.run.agents.agent import AgentState, Tallies, state_name
 from tokenmill.run.agents.claims import claim_name

@@ -12,7 +12,7 @@ from corpora import write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import TokenmillError, UserError, VerificationError
+from tokenmill.core.errors import TokenmillError, UserError, VerificationError
 from tokenmill.read import units
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tokenmill
 from tokenmill.cli import main
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.report.parts import share
 from tokenmill.run.agents.shard import Shard

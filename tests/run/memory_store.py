@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.store.objects.object_store import ObjectEntry
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from memory_store import MemoryStore
 
-from tokenmill.errors import EngineError
+from tokenmill.core.errors import EngineError
 from tokenmill.run.agents.agent import Agent, AgentState, state_name
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.shard import Shard

@@ -14,7 +14,7 @@ from corpora import built, command, contents, wait_for, write_corpus
 
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.s3 import BUCKET, ENVIRONMENT, moto, s3_environment
-from tokenmill.cloud.client import Client, open_client
+from tokenmill.store.cloud.client import Client, open_client
 
 PREFIXES = count()
 

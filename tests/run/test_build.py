@@ -16,7 +16,7 @@ from corpora import contents, documents, random_texts, texts_of, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read import feed, units
 
 Reference = Callable[[str], list[int]]

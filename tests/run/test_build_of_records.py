@@ -21,7 +21,7 @@ import pytest
 from corpora import documents, wait_for
 
 import tokenmill
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 
 TEXTS = [f"text number {n}, with some words" for n in range(40)]
 RECORDS = [{"text": text, "id": f"id-{n}", "n": n} for n, text in enumerate(TEXTS)]

@@ -26,7 +26,7 @@ from python_tokenizers import (
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import EngineError, InputChangedError, UserError, VerificationError
+from tokenmill.core.errors import EngineError, InputChangedError, UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.read.sources import find_sources
 from tokenmill.report.contents import stored_run

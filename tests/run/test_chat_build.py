@@ -15,7 +15,7 @@ from msgspec import UNSET
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 import tokenmill
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.run.recipe.options import Recipe
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 import pytest
 from memory_store import MemoryStore
 
-from tokenmill.boundaries import batch_of
-from tokenmill.cloud.loop import request_loop, wait
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.engine import Engine
-from tokenmill.errors import EngineError
-from tokenmill.records import TokenBatch
 from tokenmill.run.commit.receipts import finished_keys
 from tokenmill.run.committing import MOST_WAITING, Committed, Committer, CommitterThreads
 from tokenmill.run.units.assignment import Outcome, Receipt, receipt_name
+from tokenmill.store.cloud.loop import request_loop, wait
 
 
 class Lengths:

@@ -19,9 +19,10 @@ from corpora import command, contents, random_texts, tokenmill_here, wait_for
 from toy_executor import LastFirst
 
 import tokenmill
+from tokenmill.core.errors import DataError, InputChangedError, OutputConflictError, UserError
 from tokenmill.encode import words as encode_words
-from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
-from tokenmill.errors import DataError, InputChangedError, OutputConflictError, UserError
+from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter
+from tokenmill.encode.words.splits import Split, named_split
 from tokenmill.read import feed, units
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.machine.resources import Resources
@@ -30,7 +31,6 @@ from tokenmill.run.start.counting import group_names
 from tokenmill.run.units import count as unit_count
 from tokenmill.run.units import tasks
 from tokenmill.store.counts.merging import LeftOut
-from tokenmill.words.splits import Split, named_split
 
 zstd = pytest.importorskip("backports.zstd")
 NUM_DOCUMENTS = 2000

@@ -14,7 +14,7 @@ from corpora import contents, random_texts, write_corpus
 from toy_executor import LastFirst
 
 import tokenmill
-from tokenmill.errors import EngineError, Interrupted
+from tokenmill.core.errors import EngineError, Interrupted
 from tokenmill.read import units
 from tokenmill.run.build import BuildEvents, build
 from tokenmill.run.build_report import BuildReport

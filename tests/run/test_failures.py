@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import EngineError, InternalError, StorageError, TokenmillError
+from tokenmill.core.errors import EngineError, InternalError, StorageError, TokenmillError
 from tokenmill.run.local.messages import failure
 
 

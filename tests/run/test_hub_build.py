@@ -21,7 +21,7 @@ import tokenmill
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli.display import JsonDisplay, PlainDisplay
 from tokenmill.cli.summary import BUILD
-from tokenmill.errors import (
+from tokenmill.core.errors import (
     DataError,
     InputChangedError,
     OutputConflictError,

@@ -19,7 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill
-from tokenmill.errors import DataError, InputChangedError, OutputConflictError, VerificationError
+from tokenmill.core.errors import (
+    DataError,
+    InputChangedError,
+    OutputConflictError,
+    VerificationError,
+)
 from tokenmill.read.sources import find_sources
 from tokenmill.run.commit.identity import (
     Identity,

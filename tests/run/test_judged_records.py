@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenmill
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.run.commit.receipts import _just_above
 
 

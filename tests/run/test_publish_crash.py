@@ -11,7 +11,7 @@ import pytest
 from corpora import contents, write_corpus
 
 import tokenmill
-from tokenmill.errors import DataError, OutputConflictError, UserError
+from tokenmill.core.errors import DataError, OutputConflictError, UserError
 from tokenmill.read import units
 from tokenmill.run import build as build_module
 from tokenmill.run.commit import publish

@@ -11,9 +11,9 @@ import pytest
 
 import tokenmill
 from tokenmill.cli import main
-from tokenmill.errors import UserError, VerificationError
-from tokenmill.stored_reference import open_reference
-from tokenmill.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
+from tokenmill.store.stored_reference import open_reference
 
 pytest.importorskip("tiktoken")
 

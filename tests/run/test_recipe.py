@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.detection import format_names
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe, section_of
 from tokenmill.run.recipe.files import load_recipe, override

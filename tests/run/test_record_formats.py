@@ -12,7 +12,7 @@ from corpora import documents
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.read import feed, units
 
 TEXTS = [f'text {number}, "{"é" * (number % 50)}"\nin two lines' for number in range(300)]

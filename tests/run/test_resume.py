@@ -22,7 +22,7 @@ from corpora import (
 )
 
 from tokenmill.cli import main
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 from tokenmill.run import build as build_module
 
 

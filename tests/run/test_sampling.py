@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.records import DocumentBatch
+from tokenmill.core.records import DocumentBatch
 from tokenmill.run.units.sampling import chosen, document_hashes
 
 GOLDEN = [0x909DD6C7CB290A14, 0xAB3DEBFC08DFF440, 0x66A30507CA95AA83]

@@ -14,10 +14,10 @@ from corpora import contents
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read import documents
 from tokenmill.read.documents import grouped
-from tokenmill.records import DocumentBatch
 from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 
 

@@ -29,7 +29,7 @@ from corpora import (
 
 import tokenmill as package
 from conftest import write_jsonl
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.run.units.encode import tokenizer_of
 from tokenmill.run.units.tasks import TokenizerTask
 

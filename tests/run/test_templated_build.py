@@ -14,7 +14,7 @@ from corpora import documents
 
 import tokenmill
 from tokenmill.cli import main
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 
 RECORDS = [{"title": f"Title {n}", "body": f"the body {n}"} for n in range(6)]
 TEMPLATE = "{title}\n\n{body}"

@@ -16,7 +16,7 @@ from corpora import documents
 
 import tokenmill
 from tokenmill.cli import main
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.read.rendering import transform as known
 from tokenmill.read.rendering.transform import Transform, give, source_digest
 

@@ -27,11 +27,11 @@ from encode.tokenizer_kit import (
     sequence,
     split,
 )
-from tokenmill.boundaries import join_batches
+from tokenmill.core.errors import EngineError, InternalError
+from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.steps import steps_before_model
-from tokenmill.errors import EngineError, InternalError
 from tokenmill.run.local import messages, watchdog
 from tokenmill.run.local.fleet import Process
 from tokenmill.run.units.careful import CarefulCalls, Encoding
@@ -121,7 +121,7 @@ def test_a_unit_that_runs_again_document_by_document_gives_the_same_bytes(tmp_pa
 def batch_of(texts: list[str]) -> Any:
     import numpy as np
 
-    from tokenmill.records import DocumentBatch
+    from tokenmill.core.records import DocumentBatch
 
     sizes = np.array([len(text.encode()) for text in texts], np.int64)
     positions = np.arange(len(texts), dtype=np.int64)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import OutputConflictError, StorageError
+from tokenmill.core.errors import OutputConflictError, StorageError
 from tokenmill.run.commit.lock import locked
 from tokenmill.run.commit.publish import sweep
 from tokenmill.run.commit.workspace import (

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode.exactness import Exam
-from tokenmill.errors import EngineError, TokenmillError
 from tokenmill.read.units import Unit
 from tokenmill.run.executor import (
     Calibrated,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.store import canonical
 from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
 

@@ -17,7 +17,7 @@ from corpora import write_corpus
 
 import tokenmill
 from cloud_kit.s3 import BUCKET, moto, s3_environment
-from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.store.copying import ends
 from tokenmill.store.manifest import FileEntry, read_manifest, write_manifest

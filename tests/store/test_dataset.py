@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tokenmill.errors import UserError, VerificationError
-from tokenmill.records import DocumentBatch
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.manifest import (

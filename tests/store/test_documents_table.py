@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.records import CharSpans, DocumentBatch
+from tokenmill.core.records import CharSpans, DocumentBatch
 from tokenmill.store import documents_table
 from tokenmill.store.documents_table import DocumentRows, DocumentsWriter, read_documents
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.store.file_map import FileMap
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.errors import OutputConflictError, StorageError, VerificationError
+from tokenmill.core.errors import OutputConflictError, StorageError, VerificationError
 from tokenmill.store import files
 from tokenmill.store.files import (
     exchange,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.store.layout import pack_index, token_dtype, unpack_index
 
 UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import InternalError, UserError, VerificationError
+from tokenmill.core.errors import InternalError, UserError, VerificationError
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.manifest import (
     FORMAT_VERSION,

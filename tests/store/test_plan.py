@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from packing_kit import reseal_plan
-from tokenmill.errors import OutputConflictError, StorageError, UserError, VerificationError
-from tokenmill.records import Segments, Sequences
-from tokenmill.row_format import RowFormat
+from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.core.records import Segments, Sequences
 from tokenmill.store import arrays
 from tokenmill.store.canonical import canonical_json, read_sealed, sealed, write_sealed
 from tokenmill.store.files import exchange
@@ -33,6 +32,7 @@ from tokenmill.store.plan import (
     WindowEntry,
     plan_name_problem,
 )
+from tokenmill.store.row_format import RowFormat
 
 DATASET = "d" * 32
 OPTIONS = {"sequence_length": 4}

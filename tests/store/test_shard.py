@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import DataError, StorageError
-from tokenmill.records import DocumentBatch, Rejection
+from tokenmill.core.errors import DataError, StorageError
+from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.store import rejected, shard
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.documents_table import DocumentRows

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from tokenmill.encode.words import LIBRARY, load_splitter
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import Split
-from tokenmill.words.table import WordTable
+from tokenmill.encode.splitters import LIBRARY, load_splitter
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import Split
+from tokenmill.encode.words.table import WordTable
 
 SYLLABLES = (
     "ba re to ning sha ver ko la mi the and".split(),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-from tokenmill.words import characters as module
-from tokenmill.words.characters import (
+from tokenmill.encode.words import characters as module
+from tokenmill.encode.words.characters import (
     CASELESS,
     COMPOSED,
     DIGIT,
@@ -24,7 +24,7 @@ CODES = [code for code in range(0x110000) if code not in range(0xD800, 0xE000)]
 
 
 def test_the_answers_that_are_kept_are_those_of_the_library():
-    """`python -m tokenmill.words.characters` writes those of another version."""
+    """`python -m tokenmill.encode.words.characters` writes those of another version."""
     kept, asked = characters(), ask_library()
     assert np.array_equal(kept.classes, asked.classes)
     assert np.array_equal(kept.composition, asked.composition)

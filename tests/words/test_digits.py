@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.encode.words import LIBRARY, load_splitter, word_splitters
-from tokenmill.errors import UserError
-from tokenmill.words.digits import Digits, with_digits
-from tokenmill.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
-from tokenmill.words.splits import Split, named_split
+from tokenmill.core.errors import UserError
+from tokenmill.encode.splitters import LIBRARY, load_splitter, word_splitters
+from tokenmill.encode.words.digits import Digits, with_digits
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
+from tokenmill.encode.words.splits import Split, named_split
 
 
 def words(split: Split, text: str, name: str = LIBRARY) -> list[str]:

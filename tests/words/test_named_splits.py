@@ -2,9 +2,9 @@
 
 import pytest
 
-from tokenmill.errors import UserError
-from tokenmill.words.patterns import LLAMA3_SPLIT
-from tokenmill.words.splits import SPLITS, byte_level, named_split, split_of
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.patterns import LLAMA3_SPLIT
+from tokenmill.encode.words.splits import SPLITS, byte_level, named_split, split_of
 
 
 def test_every_split_is_known_by_its_name():

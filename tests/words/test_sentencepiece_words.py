@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from tokenmill.encode.words import load_splitter, word_splitters
-from tokenmill.words.sentencepiece import RULES, Normalizer, named_normalizer
-from tokenmill.words.splits import sentencepiece_split
+from tokenmill.encode.splitters import load_splitter, word_splitters
+from tokenmill.encode.words.sentencepiece import RULES, Normalizer, named_normalizer
+from tokenmill.encode.words.splits import sentencepiece_split
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.words import table as table_module
-from tokenmill.words.table import WordTable
+from tokenmill.encode.words import table as table_module
+from tokenmill.encode.words.table import WordTable
 
 
 def add(table, words, counts=None):

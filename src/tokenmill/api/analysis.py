@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tokenmill.api.building import Inputs, recipe
 from tokenmill.api.records import names_of
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
 from tokenmill.read.places.local import expand
-from tokenmill.records import Advance
 from tokenmill.report.lengths.analysis import (
     SEQUENCE_LENGTHS,
     TOKENS_PER_BATCH,
@@ -22,13 +21,14 @@ from tokenmill.report.lengths.analysis import (
     analyze_files,
 )
 from tokenmill.run.recipe.checks import section_of
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.temporary import dataset_at
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
-    from tokenmill.costs import ModelShape
+    from tokenmill.pack.costs import ModelShape
 
 USUAL_MODEL = "llama-2-7b"
 
@@ -56,7 +56,7 @@ def analyze(
         tokenizer: as for `build`; only for inputs that are not a dataset.
         sequence_lengths: lengths to compare, in tokens.
         model: name of a published model (`"7b"`, `"llama-3-8b"`, `"gpt2"`) or a
-            `tokenmill.costs.ModelShape`. FLOPs and memory are computed for it.
+            `tokenmill.pack.costs.ModelShape`. FLOPs and memory are computed for it.
         tokens_per_batch: tokens in a global batch.
         activation_memory: bytes that one device has left for activations and logits. If given,
             the result says how many rows fit.
@@ -69,7 +69,7 @@ def analyze(
         DataError: the files hold no document, and at least one of them is damaged.
         VerificationError: the index of the dataset is damaged.
     """
-    from tokenmill.costs import named_shape
+    from tokenmill.pack.costs import named_shape
     from tokenmill.report.lengths.figures import Budget
 
     shape = named_shape(model) if isinstance(model, str) else model

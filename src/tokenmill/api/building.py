@@ -21,7 +21,7 @@ from tokenmill.run.recipe.options import Recipe
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
-    from tokenmill.export.rows import ExportReport
+    from tokenmill.load.export.rows import ExportReport
     from tokenmill.report.estimate import Estimate
 
 Inputs = str | Path | Sequence[str | Path]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tokenmill.cloud.names import ObjectName, is_remote
+from tokenmill.core.errors import UserError
 from tokenmill.encode.encodings import RankEncoding
-from tokenmill.errors import UserError
 from tokenmill.run.recipe.spellings import parse_bytes
 from tokenmill.store import dataset as _store
+from tokenmill.store.cloud.names import ObjectName, is_remote
 from tokenmill.store.remote.origin import open_origin
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from tokenmill.errors import OutputConflictError
-from tokenmill.export.finished import export_at
-from tokenmill.export.rows import ExportReport, export
-from tokenmill.records import Advance
+from tokenmill.core.errors import OutputConflictError
+from tokenmill.core.records import Advance
+from tokenmill.load.export.finished import export_at
+from tokenmill.load.export.rows import ExportReport, export
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.exports import ExportOptions

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
 from tokenmill.encode.tokenizer_file import tokenizer_name
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command
 from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches

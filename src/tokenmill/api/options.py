@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokenmill.encode.words.digits import Digits
     from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
     from tokenmill.read.rendering.chat.conversations import Chat
     from tokenmill.store.exports import Column, Format, IdType
     from tokenmill.vocabulary.training.options import Model
-    from tokenmill.words.digits import Digits
 
 Labels = Literal["aligned", "next"]
 Transform = Callable[[dict[str, Any]], Any]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from tokenmill.api.datasets import Dataset, opened
-from tokenmill.errors import UserError
-from tokenmill.export.rows import export
-from tokenmill.planning.comparison import Compared, compare
-from tokenmill.planning.packing import PlanReport, named_plan_folder, pack
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import did_you_mean
+from tokenmill.core.valid_values import refusal
+from tokenmill.load.export.rows import export
+from tokenmill.pack.planning.comparison import Compared, compare
+from tokenmill.pack.planning.packing import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan
-from tokenmill.suggestions import did_you_mean
-from tokenmill.valid_values import refusal
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments

@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 import xxhash
 
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.jsonl import JsonlParser, RenderingParser
+from tokenmill.store.cloud.names import is_remote
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.api.building import Inputs
 from tokenmill.api.records import names_of
+from tokenmill.core.records import Advance
 from tokenmill.encode.encodings import RankEncoding
-from tokenmill.records import Advance
 from tokenmill.vocabulary.training.options import counting_values, make_train_options
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
-    from tokenmill.costs import ModelShape
+    from tokenmill.pack.costs import ModelShape
     from tokenmill.report.tokenizers.report import Report
     from tokenmill.vocabulary.advice.advise import VocabularyAdvice
     from tokenmill.vocabulary.changing.change import TokenizerChange
@@ -143,7 +143,7 @@ def advise_vocabulary(
     two. The scaling laws are those of arXiv 2407.13623.
 
     Args:
-        model: name of a published model, or a `tokenmill.costs.ModelShape`.
+        model: name of a published model, or a `tokenmill.pack.costs.ModelShape`.
         parameters: parameters of the model without embedding and output matrix.
         compute: FLOPs of the training.
         hidden_size: hidden size of the model, if only `parameters` or `compute` is given.
@@ -211,7 +211,7 @@ def report_tokenizers(
         DataError: an input is damaged.
         EngineError: a text cannot be encoded exactly.
     """
-    from tokenmill.costs import named_shape
+    from tokenmill.pack.costs import named_shape
     from tokenmill.report.tokenizers.report import Comparison, report_on_inputs
     from tokenmill.report.tokenizers.subject import open_subjects
     from tokenmill.run.recipe.options import ReadOptions, ResourceOptions

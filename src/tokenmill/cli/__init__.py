@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from tokenmill.cli.signals import end_without_traceback, signals_as_errors
-from tokenmill.errors import EngineError, Interrupted, TokenmillError, UserError
-from tokenmill.streams import lasting_streams
+from tokenmill.core.errors import EngineError, Interrupted, TokenmillError, UserError
+from tokenmill.core.streams import lasting_streams
 
 UNCHANGED = "nothing was changed"
 RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
@@ -107,7 +107,7 @@ def _unknown(command: str) -> UserError:
     if command.startswith("-"):
         hint = "put options after a command; tokenmill COMMAND --help lists them"
         return UserError(f"unknown option {command}", hint=hint)
-    from tokenmill.suggestions import nearest
+    from tokenmill.core.suggestions import nearest
 
     close = nearest(command, COMMANDS)
     hint = f"did you mean tokenmill {close}?" if close else "tokenmill --help lists all commands"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tokenmill.cli.bars import bar
 from tokenmill.cli.quantities import counted, size_text
 from tokenmill.cli.tables import print_facts, print_table
-from tokenmill.costs import ModelShape, training_bytes
+from tokenmill.pack.costs import ModelShape, training_bytes
 from tokenmill.report.lengths.analysis import Analysis
 
 WIDTH = 100

@@ -11,7 +11,7 @@ from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
 from tokenmill.run.recipe.checks import SECTIONS
 
 if TYPE_CHECKING:
-    from tokenmill.costs import ModelShape
+    from tokenmill.pack.costs import ModelShape
 
 EXAMPLES = """\
 examples:
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the analysis; returns the exit code."""
     from tokenmill.api.analysis import analyze
     from tokenmill.cli.meter import meter
-    from tokenmill.errors import UserError
+    from tokenmill.core.errors import UserError
 
     if options.json and options.csv:
         raise UserError("--json and --csv cannot be combined")
@@ -123,8 +123,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _shape(options: argparse.Namespace) -> str | ModelShape | None:
     """The model given by its name, its sizes or its parameters; None for the default."""
-    from tokenmill.costs import shape_of_size
-    from tokenmill.errors import UserError
+    from tokenmill.core.errors import UserError
+    from tokenmill.pack.costs import shape_of_size
 
     spelled = shape_from(options)
     if options.parameters is None:

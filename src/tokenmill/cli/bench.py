@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         Interrupted: a signal came; what was measured by then is shown.
     """
     from tokenmill.cli.meter import Meter
-    from tokenmill.errors import Interrupted, UserError
+    from tokenmill.core.errors import Interrupted, UserError
     from tokenmill.report.tokenizers.bench.runner import BenchOptions, bench_tokenizer
 
     if options.num_docs < 1:

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from tokenmill.cli.options import add_overwrite, add_recipe_arguments, recipe_from
 from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.terminal import safe_text
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.run.local.processes import LocalProcesses
 from tokenmill.run.machine.resources import choose_resources
 from tokenmill.run.recipe.options import Recipe
@@ -144,7 +144,7 @@ def _telling_of_compilation(
     """Call `tell` once if the plan of a build must be compiled first, which takes seconds."""
     if recipe.pack.sequence_length is None:
         return contextlib.nullcontext()  # no plan, so numba need not be imported
-    from tokenmill.compiled import telling_of_compilation
+    from tokenmill.kernels.compiled import telling_of_compilation
 
     return telling_of_compilation(tell)
 
@@ -173,7 +173,7 @@ def _export(recipe: Recipe, report: BuildReport, options: argparse.Namespace) ->
 
 def _launch(recipe: Recipe, options: argparse.Namespace) -> int:
     """Hand the build to the launcher of a cluster."""
-    from tokenmill.launch.launcher import LaunchRequest, launcher_for
+    from tokenmill.run.launch.launcher import LaunchRequest, launcher_for
 
     if options.overwrite:
         raise UserError(

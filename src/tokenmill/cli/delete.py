@@ -8,7 +8,7 @@ import sys
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.quantities import counted, size_text
 from tokenmill.cli.terminal import safe_text
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 EXAMPLES = """\
 examples:

@@ -17,7 +17,7 @@ from tokenmill.cli.quantities import counted, duration_text, size_text
 from tokenmill.cli.shown import Shown
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import use_colour
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 from tokenmill.read.places.place import FetchProgress
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.receipts import num_finished_units

@@ -38,12 +38,12 @@ def run(options: argparse.Namespace) -> int:
 
     from tokenmill.cli.export_display import export_lines
     from tokenmill.cli.meter import meter
-    from tokenmill.errors import UserError
-    from tokenmill.export.rows import export
+    from tokenmill.core.errors import UserError
+    from tokenmill.core.valid_values import refusal
+    from tokenmill.load.export.rows import export
     from tokenmill.store.exports import ExportOptions
     from tokenmill.store.plan import open_plan
     from tokenmill.store.temporary import dataset_at
-    from tokenmill.valid_values import refusal
 
     given = given_options(options, ExportOptions)
     try:

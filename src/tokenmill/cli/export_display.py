@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenmill.cli.quantities import counted
-from tokenmill.export.rows import ExportReport
+from tokenmill.load.export.rows import ExportReport
 
 
 def export_lines(report: ExportReport) -> Iterator[str]:

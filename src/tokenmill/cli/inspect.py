@@ -11,7 +11,7 @@ from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.quantities import counted, unknown_facts
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 if TYPE_CHECKING:
     from tokenmill.store.dataset import Dataset
@@ -80,7 +80,7 @@ def _show_document(dataset: Dataset, options: argparse.Namespace) -> None:
 
 def _show_plan(dataset: Dataset, options: argparse.Namespace) -> None:
     from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.planning.packing import PlanReport, figures_of, place_of
+    from tokenmill.pack.planning.packing import PlanReport, figures_of, place_of
     from tokenmill.store.plan import open_plan
 
     plan = open_plan(dataset, options.plan)

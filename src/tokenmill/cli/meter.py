@@ -31,7 +31,7 @@ def meter() -> Iterator[Callable[[str, int, int], None]]:
 @contextmanager
 def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
     """Like `meter`, and print a line if anything must be compiled, which takes seconds."""
-    from tokenmill.compiled import telling_of_compilation
+    from tokenmill.kernels.compiled import telling_of_compilation
 
     drawn = Meter()
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from tokenmill.cli.terminal import coloured_help
-from tokenmill.errors import UserError
-from tokenmill.suggestions import advice_for, did_you_mean, nearest
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import advice_for, did_you_mean, nearest
 
 FIRST_COLUMN = 30
 

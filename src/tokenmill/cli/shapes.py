@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokenmill.cli.parser import Parser, whole_number
 
 if TYPE_CHECKING:
-    from tokenmill.costs import ModelShape
+    from tokenmill.pack.costs import ModelShape
 
 UNITS = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -33,8 +33,8 @@ def shape_from(options: argparse.Namespace, *, tied: bool = False) -> ModelShape
     Raises:
         UserError: a required size is missing, or `--model` is given as well.
     """
-    from tokenmill.costs import custom_shape
-    from tokenmill.errors import UserError
+    from tokenmill.core.errors import UserError
+    from tokenmill.pack.costs import custom_shape
 
     rest = (options.heads, options.kv_heads, options.feed_forward)
     if options.layers is None or options.hidden_size is None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tokenmill.errors import Interrupted
+from tokenmill.core.errors import Interrupted
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs

@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify, showing progress; returns the exit code."""
     from tokenmill.cli.meter import meter
-    from tokenmill.errors import UserError
+    from tokenmill.core.errors import UserError
     from tokenmill.report.verify import verify
     from tokenmill.run.recipe.spellings import parse_share
 

@@ -87,7 +87,7 @@ def texts_of_classes(normalize: Callable[[str], str]) -> list[str]:
 
 
 def _classes(normalize: Callable[[str], str]) -> list[list[str]]:
-    from tokenmill.words.characters import SURROGATES, characters  # its imports take 60 ms
+    from tokenmill.encode.words.characters import SURROGATES, characters  # its imports take 60 ms
 
     codes = [code for each in _RANGES for code in range(*each) if code not in SURROGATES]
     every = [chr(code) for code in codes if chr(code) != _SEPARATOR]

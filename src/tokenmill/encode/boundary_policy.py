@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
 
 END_OF_DOCUMENT_TOKENS = (
     "<|endoftext|>",

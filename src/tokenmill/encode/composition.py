@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.engine import Engine
-from tokenmill.records import Int64Array, TokenBatch
 
 
 def composed(texts: Sequence[str]) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenmill.boundaries import join_batches
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.engine import REPORT, Engine
-from tokenmill.errors import EngineError
-from tokenmill.records import TokenBatch
 
 ALONE_CHARACTERS = 16 << 20
 """Longer documents are encoded one by one, so that their memory is freed before the next call."""

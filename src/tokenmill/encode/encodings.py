@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, read_bounded
+from tokenmill.core.suggestions import nearest
 from tokenmill.encode.published_encodings import ENCODINGS, Encoding
 from tokenmill.encode.tokenizer_bounds import MAX_STEP_CHARACTERS, cannot_load, check_ids
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, read_bounded
-from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from tokenmill.encode.tokenizer import TokenizerFile

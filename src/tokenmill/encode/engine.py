@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tokenmill.errors import EngineError
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 
 REPORT = (
     "use the engine `reference` (in a build: --engine reference --overwrite), and report the text"

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tokenmill.core.errors import EngineError, TokenmillError, UserError
+from tokenmill.core.installed import install_command, installed_version
 from tokenmill.encode.composition import ComposingEngine
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
@@ -37,8 +39,6 @@ from tokenmill.encode.exactness import (
 )
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import EngineError, TokenmillError, UserError
-from tokenmill.installed import install_command, installed_version
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"

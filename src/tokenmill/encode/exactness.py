@@ -19,13 +19,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import batch_of, join_batches
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import adversarial_texts, texts_of_classes
 from tokenmill.encode.audit_share import AUDIT_SHARE
+from tokenmill.encode.boundaries import batch_of, join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import REPORT, Engine, Reference, TextError
-from tokenmill.errors import EngineError
-from tokenmill.records import TokenBatch
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_SAMPLE_DOCUMENTS = 200

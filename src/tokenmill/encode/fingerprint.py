@@ -23,9 +23,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
 
 VERSION = "tm1"
 _quoted = json.encoder.encode_basestring_ascii

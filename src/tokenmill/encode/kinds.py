@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.references import huggingface, python_tokenizer, sentencepiece, tiktoken
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
-from tokenmill.errors import UserError
 
 KINDS: dict[str, TokenizerKind] = {
     kind.name: kind

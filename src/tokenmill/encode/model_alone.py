@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.boundaries import join_batches, offsets_from_lengths
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import join_batches, offsets_from_lengths
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.encodings import byte_symbols, bytes_by_symbol
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeTable, merge_table, merge_words
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import VerificationError
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import split_of
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import split_of
 
 Json = dict[str, Any]
 Pair = tuple[str, str]

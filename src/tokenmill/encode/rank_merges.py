@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
 
 
 class Merges(NamedTuple):

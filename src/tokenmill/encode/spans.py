@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenmill.boundaries import ranges_outside, token_ranges
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import CharSpans, Int64Array, TokenBatch
+from tokenmill.encode.boundaries import ranges_outside, token_ranges
 from tokenmill.encode.engine import REPORT, Reference
-from tokenmill.errors import EngineError
-from tokenmill.records import CharSpans, Int64Array, TokenBatch
 
 
 class SpanEncoder:

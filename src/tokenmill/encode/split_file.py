@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
-from tokenmill.words.splits import ALIASES, SPLITS, Split, named_split, split_of
+from tokenmill.encode.words.splits import ALIASES, SPLITS, Split, named_split, split_of
 
 
 def find_split(name: str) -> Split:

@@ -21,7 +21,7 @@ from tokenmill.encode.engines.chunks.locality import (
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.words.patterns import KNOWN_PATTERNS
+from tokenmill.encode.words.patterns import KNOWN_PATTERNS
 
 Json = dict[str, Any]
 Step = tuple[str, Callable[[str], object]]

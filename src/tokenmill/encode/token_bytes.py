@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.records import Int32Array
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.records import Int32Array
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.errors import TokenmillError, UserError
+from tokenmill.core.errors import TokenmillError, UserError
 
 _WHAT = "cannot load the tokenizer"
 LARGEST_ID = (1 << 31) - 1

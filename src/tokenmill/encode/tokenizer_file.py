@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.encode.encodings import (
     EXPLICIT,
     MAX_SPECIALS_BYTES,
@@ -29,8 +31,6 @@ from tokenmill.encode.tokenizer_hub import (
     fetch_tokenizer,
     is_hub_model,
 )
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, read_bounded
 
 FILE_NAMES = {kind.name: kind.file_name for kind in KINDS.values()}
 SUFFIXES = {".json", ".tiktoken", ".model"}

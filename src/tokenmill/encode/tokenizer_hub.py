@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

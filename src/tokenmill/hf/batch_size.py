@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tokenmill.core.records import TokenBatch
 from tokenmill.hf import source
 from tokenmill.hf.columns import RowFormat
 from tokenmill.hf.log import logger
 from tokenmill.hf.windows import WindowRule
 from tokenmill.hf.writing import MAX_WRITE_BYTES
-from tokenmill.records import TokenBatch
 from tokenmill.run.machine.resources import usable_memory
 
 FIRST_BATCH_SIZE = 6000

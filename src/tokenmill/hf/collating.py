@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.columns import FOR_TRANSFORMERS, Batch
 from tokenmill.load.masks.varlen import of_position_ids
 

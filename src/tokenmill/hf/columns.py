@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.rows.assembly import REAL, RESTART, find_segments
 from tokenmill.load.rows.segmentation import Segmentation
-from tokenmill.records import Int64Array
 from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS, CausalLMConfig, Column
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.boundary_policy import configured_token, known_ends, resolve_eos
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
 from tokenmill.hf.log import logger
 from tokenmill.hf.windows import WindowRule
 from tokenmill.run.recipe.tokenizer_section import CausalLMConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.store.embedding_plan import EmbeddingPlan, is_one, read_embedding_plan
 
 

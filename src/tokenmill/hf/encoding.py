@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import (
@@ -23,8 +24,7 @@ from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.hf.log import logger
-from tokenmill.permutation import keyed_hash
-from tokenmill.records import DocumentBatch, TokenBatch
+from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.run.units.sampling import place_hashes
 
 AUTO = "auto"

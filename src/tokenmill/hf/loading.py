@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import DataError, UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.installed import install_command
 
 BUILDERS = {
     "jsonl": "json",

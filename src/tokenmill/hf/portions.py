@@ -11,14 +11,14 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenmill.boundaries import join_batches
-from tokenmill.errors import InternalError
+from tokenmill.core.errors import InternalError
+from tokenmill.core.records import Int64Array, Sequences, TokenBatch, UInt32Array
+from tokenmill.encode.boundaries import join_batches
 from tokenmill.hf.columns import RowColumns
 from tokenmill.hf.windows import WindowRule
 from tokenmill.load.rows.assembly import NO_TOKENS, Rules, assemble
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.window import Window, pack_window
-from tokenmill.records import Int64Array, Sequences, TokenBatch, UInt32Array
 
 WINDOW_SEQUENCES = 10_000
 WINDOW_TOKENS = 1 << 24

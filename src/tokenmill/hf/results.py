@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path
 from tokenmill.hf.columns import RowFormat
 from tokenmill.hf.encoding import Sampling
 from tokenmill.hf.rows_folder import RowsFolder
 from tokenmill.hf.windows import WindowRule
-from tokenmill.paths import local_path
 from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tokenmill.errors import EngineError
+from tokenmill.core.errors import EngineError
 from tokenmill.hf.log import logger
 from tokenmill.hf.workers import WorkerDiedError
 from tokenmill.store.files import (

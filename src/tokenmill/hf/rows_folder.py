@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.errors import OutputConflictError
-from tokenmill.paths import local_path
+from tokenmill.core.errors import OutputConflictError
+from tokenmill.core.paths import local_path
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.files import unfinished_beside, write_atomically
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.records import Int64Array
+from tokenmill.core.suggestions import nearest
 from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
-from tokenmill.errors import DataError, UserError
 from tokenmill.hf.log import logger
-from tokenmill.records import Int64Array
-from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import join_batches
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 from tokenmill.hf.batch_size import Documents, choose_batch_size
 from tokenmill.hf.columns import RETURNED, RowColumns, RowFormat
 from tokenmill.hf.config import make_config
@@ -62,7 +63,6 @@ from tokenmill.hf.summary import Summary
 from tokenmill.hf.workers import Workers
 from tokenmill.hf.writing import RowWriter
 from tokenmill.pack.options import PackOptions
-from tokenmill.records import TokenBatch
 from tokenmill.run.machine.cores import usable_cores
 from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
 

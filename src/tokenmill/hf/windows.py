@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import enclose_documents, offsets_from_lengths
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.encode.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.hf.columns import RowColumns
 from tokenmill.load.rows.assembly import BOS, EOS, IGNORE_INDEX, REAL, Rules, fill
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 BLOCK_CELLS = 1 << 16
 """Rows are filled in blocks that fit in the cache of a core."""

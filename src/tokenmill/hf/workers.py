@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import EngineError
+from tokenmill.core.errors import EngineError
+from tokenmill.encode.boundaries import offsets_from_lengths
 
 T = TypeVar("T")
 

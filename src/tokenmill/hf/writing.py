@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenmill.arrow_arrays import number_array
 from tokenmill.hf.columns import RowColumns, RowFormat
 from tokenmill.hf.portions import Portion
 from tokenmill.hf.resuming import Done, UnfinishedRows
 from tokenmill.hf.summary import Summary
+from tokenmill.store.arrow_arrays import number_array
 from tokenmill.store.files import storage_errors
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from tokenmill.core.records import Int64Array
 from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
-from tokenmill.records import Int64Array
 
 SequencesOf = Callable[[GlobalBatch, int], Int64Array]
 """Returns the sequences of a global batch that this rank reads with the reader of a number."""

@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.explanation import SegmentOrigin, origins
@@ -31,7 +32,6 @@ from tokenmill.load.steps.costs import attention_costs
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.load.steps.dealing import deal
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule
-from tokenmill.records import Int64Array
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
 

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM, mask_tokens
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import Rows
-from tokenmill.records import Int32Array, Int64Array
 
 Batch = dict[str, Any]
 

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.load.rows.infilling import (
     HOLDS_SENTINEL,
     NO_PLACE,
@@ -34,7 +35,6 @@ from tokenmill.load.rows.infilling import (
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.sentinels import find_sentinels
-from tokenmill.records import Int64Array
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Token = Annotated[str, Meta(min_length=1)] | Annotated[int, Meta(ge=0, lt=2**31)] | None

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypedDict, Unpack
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.columns import Batch
 
 

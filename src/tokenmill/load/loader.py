@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.background import PREFETCH, prefetched
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch

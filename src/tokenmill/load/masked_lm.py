@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.load.rows.assembly import IGNORE_INDEX, REAL
 from tokenmill.load.rows.reader import Rows
-from tokenmill.permutation import keyed_hash
-from tokenmill.records import Int64Array
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.load.columns import Batch
 from tokenmill.load.rows.segmentation import Segmentation
-from tokenmill.records import Int64Array
 
 EDGES = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")
 LONGEST = ("max_seqlen", "max_length_q", "max_length_k")

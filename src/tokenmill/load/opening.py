@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import nearest
+from tokenmill.core.valid_values import refusal
 from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
@@ -23,8 +25,6 @@ from tokenmill.load.steps.order import Shuffle
 from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
-from tokenmill.suggestions import nearest
-from tokenmill.valid_values import refusal
 
 S = TypeVar("S", bound=msgspec.Struct)
 Count = Annotated[int, Meta(ge=1)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engine import Reference
-from tokenmill.errors import UserError
 from tokenmill.load.rows.infilling import Sentinels
 from tokenmill.store.dataset import Dataset
-from tokenmill.stored_reference import open_reference
+from tokenmill.store.stored_reference import open_reference
 
 Name = str | int | None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.rows.reader import RowReader
 
 STATE_VERSION = 1

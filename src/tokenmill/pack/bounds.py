@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
 
 
 def least_sequences(histogram: Int64Array, length: int) -> int:

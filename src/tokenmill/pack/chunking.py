@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 
 def chunk(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptions) -> Sequences:

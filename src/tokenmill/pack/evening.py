@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.pack.rooms import clear, next_room, put
-from tokenmill.records import Int32Array, Int64Array
 
 _HIGHEST = np.iinfo(np.int64).max
 

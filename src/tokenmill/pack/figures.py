@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from tokenmill.errors import InternalError
+from tokenmill.core.errors import InternalError
+from tokenmill.core.records import Int64Array
 from tokenmill.pack.bounds import least_sequences
 from tokenmill.pack.long_documents import SPLITTING, CutBooks
 from tokenmill.pack.measure import Measures, OrderMeter, measure
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import load_strategy
 from tokenmill.pack.window import PackedWindow, row_format
-from tokenmill.records import Int64Array
 
 
 class Totals(msgspec.Struct, kw_only=True):

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Int64Array, Sequences
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.rooms import Bitmap, clear, next_room, put
 from tokenmill.pack.sorting import longest_first
 from tokenmill.pack.strategy import Pieces, deal
-from tokenmill.records import Int32Array, Int64Array, Sequences
 
 
 @dataclass(frozen=True, slots=True)

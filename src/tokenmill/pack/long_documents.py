@@ -24,13 +24,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
-from tokenmill.errors import UserError, VerificationError
-from tokenmill.interpreted import for_steps
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.records import Int32Array, Segments, Sequences
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Int32Array, Segments, Sequences
 
 SPLITTING = ("split", "split-at-boundary", "sliding-window")
 TRUNCATING = {

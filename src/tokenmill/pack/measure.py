@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.long_documents import kept_range, set_at_cuts
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.window import PackedWindow, sums
-from tokenmill.records import Int32Array, Int64Array
 
 
 @dataclass(frozen=True, slots=True)

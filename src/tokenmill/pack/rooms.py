@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import inlined, trailing_zeros
+from tokenmill.kernels.compiled import inlined, trailing_zeros
 
 Bitmap = npt.NDArray[np.uint64]
 

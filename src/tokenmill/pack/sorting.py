@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
-from tokenmill.records import Int32Array
+from tokenmill.core.records import Int32Array
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 
 
 def longest_first(sizes: Int32Array, length: int) -> Int32Array:

@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.errors import VerificationError
-from tokenmill.installed import install_command
-from tokenmill.interpreted import for_steps
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.installed import install_command
+from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
-from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 
 @dataclass(frozen=True, slots=True)

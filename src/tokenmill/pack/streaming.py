@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inlined
-from tokenmill.errors import UserError
-from tokenmill.interpreted import for_steps
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.rooms import Bitmap, clear, next_room, put
 from tokenmill.pack.strategy import Pieces
-from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
 
 STATE_VERSION = 1
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.pack.long_documents import (
     Boundaries,
     CutBooks,
@@ -17,8 +18,7 @@ from tokenmill.pack.long_documents import (
 )
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, load_strategy
-from tokenmill.records import Int32Array, Int64Array, Segments, Sequences
-from tokenmill.row_format import RowFormat
+from tokenmill.store.row_format import RowFormat
 
 
 @dataclass(frozen=True, slots=True)

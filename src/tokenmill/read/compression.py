@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from tokenmill.errors import DamagedInputError, InternalError, TokenmillError
+from tokenmill.core.errors import DamagedInputError, InternalError, TokenmillError
 
 SNIFF_BYTES = 4096
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
 from tokenmill.read.foreign import foreign_kind, plain_name
 from tokenmill.read.formats.format import FORMATS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Sources
-from tokenmill.records import DocumentBatch
 
 
 class ReadDigests:

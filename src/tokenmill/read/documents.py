@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.errors import DataError, StorageError, UserError
+from tokenmill.core.errors import DataError, StorageError, UserError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Block, Parse
 from tokenmill.read.rendering.renderer import FailedRenderingError
 from tokenmill.read.sources import Source, Sources
 from tokenmill.read.units import Extent
-from tokenmill.records import DocumentBatch
 
 MAX_GROUPED_BATCHES = 4_096
 """Most batches per encoding call; needed because empty files have no bytes to count."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import nearest
 from tokenmill.read.rendering.kinds import AnyRendering
-from tokenmill.suggestions import nearest
 
 MAX_RECORD_BYTES = 64 << 20
 

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenmill.errors import UserError, one_line
+from tokenmill.core.errors import UserError, one_line
 
 _TEXT = "extract the text first, for example with "
 ADVICE = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from tokenmill.errors import DataError, InputChangedError, UserError
+from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.format import FORMATS

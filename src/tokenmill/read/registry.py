@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # costs each process 20 ms: imported when needed

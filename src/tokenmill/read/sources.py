@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from tokenmill.errors import InputChangedError, UserError
+from tokenmill.core.errors import InputChangedError, UserError
 from tokenmill.read.detection import AUTO, detect
 from tokenmill.read.foreign import plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS

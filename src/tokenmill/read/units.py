@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill.errors import DamagedInputError
+from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.compression import DECOMPRESSED_PER_BYTE
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, ByteFormat, Part

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from tokenmill.records import CharSpans
+    from tokenmill.core.records import CharSpans
 
 
 def column_value(value: object) -> str | None:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.boundaries import ends_with
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import ends_with
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
-from tokenmill.errors import EngineError, UserError
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit, choose_unit_bytes, cut_units
-from tokenmill.records import Int64Array, TokenBatch
 from tokenmill.report.sampling import Drawn, Effort, draw
 from tokenmill.report.totals import FloatArray, Total, estimate_totals
 from tokenmill.run.machine.resources import Resources, choose_resources

@@ -10,7 +10,7 @@ from typing import Any
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.store.dataset import Dataset
-from tokenmill.stored_reference import decode_stored, open_reference
+from tokenmill.store.stored_reference import decode_stored, open_reference
 
 NUM_EDGE_TOKENS = 24
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import Advance, Int64Array, Segments
 from tokenmill.pack.long_documents import pieces_of
 from tokenmill.pack.options import PackOptions
+from tokenmill.pack.planning.packing import figures_of
 from tokenmill.pack.strategy import options_of_plan
 from tokenmill.pack.window import row_format, sums
-from tokenmill.planning.packing import figures_of
-from tokenmill.records import Advance, Int64Array, Segments
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 

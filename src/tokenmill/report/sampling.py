@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Block, Parse

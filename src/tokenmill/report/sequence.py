@@ -15,7 +15,7 @@ from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
-from tokenmill.stored_reference import decode_stored, open_reference
+from tokenmill.store.stored_reference import decode_stored, open_reference
 
 TokenKind = Literal["text", "boundary", "set at cut"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.run.agents.agent import AgentState, is_agent, place_of
 from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.agents.failures import failed_agents, noted_failure

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import xxhash
 
+from tokenmill.core.errors import TokenmillError, UserError, VerificationError
+from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
-from tokenmill.errors import TokenmillError, UserError, VerificationError
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.read.rendering.transform import Transform, give
-from tokenmill.records import Advance, Int64Array
 from tokenmill.report.parts import Part
 from tokenmill.run.agents.shard import parse_shard
 from tokenmill.store.canonical import read_sealed
@@ -27,8 +27,8 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
 from tokenmill.store.policies import Policies
+from tokenmill.store.stored_reference import decode_stored, open_reference
 from tokenmill.store.temporary import dataset_to_verify, whole_shard
-from tokenmill.stored_reference import decode_stored, open_reference
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ from typing import overload
 
 import msgspec
 
+from tokenmill.core.errors import StorageError, UserError
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS
-from tokenmill.errors import StorageError, UserError
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import Presence, present
 from tokenmill.run.agents.shard import Shard
@@ -111,7 +111,7 @@ def build(
         What was built. An agent gets a `Departure` if other agents hold all remaining work.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`. The same call resumes the build.
+        TokenmillError: see `tokenmill.core.errors`. The same call resumes the build.
     """
     events = events or BuildEvents()
     with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ def build(
     if recipe.pack.sequence_length is None or isinstance(report, Departure):
         return report
     if shard is None or report.snapshot is not None:  # only the agent that published packs
-        from tokenmill.planning.packing import (
+        from tokenmill.pack.planning.packing import (
             pack_subsets,  # loads a compiler that encoding does not need
         )
         from tokenmill.store.temporary import dataset_at

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.run.commit.ledger import Reused
 from tokenmill.run.progress import Snapshot
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import Manifest, Run
 
 if TYPE_CHECKING:
-    from tokenmill.planning.packing import PlanReport
+    from tokenmill.pack.planning.packing import PlanReport
 
 
 @dataclass(frozen=True, slots=True)

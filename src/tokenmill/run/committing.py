@@ -13,11 +13,11 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from tokenmill.cloud.loop import check_waits
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import audit
 from tokenmill.run.commit.receipts import write_receipt
 from tokenmill.run.units.assignment import Outcome, Receipt
+from tokenmill.store.cloud.loop import check_waits
 from tokenmill.store.objects.object_store import ObjectStore
 
 NUM_THREADS = 8

@@ -9,12 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.split_file import as_tokenizer_file
-from tokenmill.encode.words import LIBRARY, Splitter, load_splitter
-from tokenmill.errors import OutputConflictError, UserError
+from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter
+from tokenmill.encode.words.splits import Split
 from tokenmill.read.sources import Source
 from tokenmill.read.units import choose_unit_bytes, count_units
 from tokenmill.run.commit.counts import (
@@ -48,7 +49,6 @@ from tokenmill.run.units.tasks import LARGEST_HASH, CountTask
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.counts.folder import CountsFolder, merge_counts, open_counts
 from tokenmill.store.manifest import RUN_NAME, Run
-from tokenmill.words.splits import Split
 
 CountEvents = RunEvents[CountPreparation]
 """Callbacks of a count. All are optional."""
@@ -87,7 +87,7 @@ def count(
         executor: where units run. By default, in processes on this machine.
 
     Raises:
-        TokenmillError: see `tokenmill.errors`. The same call resumes the count.
+        TokenmillError: see `tokenmill.core.errors`. The same call resumes the count.
     """
     events = events or CountEvents()
     with contextlib.ExitStack() as stack:
@@ -150,7 +150,7 @@ def merge(
     Raises:
         UserError: the counts were made with different splits or groups.
         OutputConflictError: the output folder already holds counts.
-        TokenmillError: see `tokenmill.errors`.
+        TokenmillError: see `tokenmill.core.errors`.
     """
     if any(Path(name).resolve() == Path(out).resolve() for name in inputs):
         why = "merged counts need a new folder"

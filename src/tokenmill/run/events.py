@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tokenmill.core.records import Advance
 from tokenmill.read.places.place import FetchListener
 from tokenmill.read.sources import Source
-from tokenmill.records import Advance
 from tokenmill.run.progress import Listener
 
 P = TypeVar("P")

@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from tokenmill.core.errors import TokenmillError
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam
-from tokenmill.errors import TokenmillError
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.units.assignment import Assignment, Outcome, Setup, Tally

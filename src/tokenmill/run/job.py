@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tokenmill.core.errors import DataError, TokenmillError
 from tokenmill.encode.audit_share import audit_share
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
@@ -22,7 +23,6 @@ from tokenmill.encode.exactness import (
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.steps import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import DataError, TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source
 from tokenmill.read.units import Stream, Unit, decompressed_bytes

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
+from tokenmill.core.records import Advance
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.exactness import examine
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.measure.measurer import OFFSETS_BYTES
+from tokenmill.encode.measure.tallies import Tally
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.measure.measurer import OFFSETS_BYTES
-from tokenmill.measure.tallies import Tally
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.sources import Source
 from tokenmill.read.units import choose_unit_bytes, count_units, cut_units, decompressed_bytes
-from tokenmill.records import Advance
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer
 from tokenmill.run.commit.workspace import Workspace
@@ -76,7 +76,7 @@ def measure(
     Raises:
         DataError: an input is damaged.
         EngineError: a text cannot be encoded, or no engine matches the reference.
-        TokenmillError: see `tokenmill.errors`.
+        TokenmillError: see `tokenmill.core.errors`.
     """
     resources = choose_resources(options or ResourceOptions())
     small = sum(map(decompressed_bytes, sources)) <= SMALL_BYTES

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tokenmill.core.errors import DamagedInputError, EngineError, InternalError, TokenmillError
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError
-from tokenmill.errors import DamagedInputError, EngineError, InternalError, TokenmillError
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.limits import LIMITED
 from tokenmill.run.committing import Committed, Committer, CommitterThreads

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.read.documents import SpooledPart
 from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from tokenmill.errors import UserError, VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.store.files import write_atomically
 
 MAX_JSON_BYTES = 1 << 30

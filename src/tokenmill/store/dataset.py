@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError, VerificationError
-from tokenmill.paths import local_path
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.paths import local_path
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.documents_table import read_documents
 from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.cloud.client import Client, open_client
-from tokenmill.cloud.names import WEB, ObjectName, is_remote
-from tokenmill.errors import OutputConflictError, UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.records import Advance
+from tokenmill.store.cloud.client import Client, open_client
+from tokenmill.store.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.bucket import BucketStore
 from tokenmill.store.ownership import DATASET_FILES

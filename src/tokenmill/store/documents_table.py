@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.arrow_arrays import number_array, string_array
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import VerificationError
-from tokenmill.records import CharSpans, DocumentBatch, Int32Array, Int64Array
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import CharSpans, DocumentBatch, Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.store.arrow_arrays import number_array, string_array
 from tokenmill.store.canonical import RESTORE
 
 if TYPE_CHECKING:

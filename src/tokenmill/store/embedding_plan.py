@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.store.canonical import read_sealed
 
 PLAN_NAME = "embeddings.json"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tokenmill.row_format import Labels
 from tokenmill.store.manifest import FileEntry
+from tokenmill.store.row_format import Labels
 
 EXPORT_NAME = "export.json"
 Format = Literal["npy", "pt", "parquet", "datasets"]

@@ -14,7 +14,7 @@ import os
 import weakref
 from pathlib import Path
 
-from tokenmill.errors import StorageError, VerificationError
+from tokenmill.core.errors import StorageError, VerificationError
 from tokenmill.store.canonical import RESTORE
 
 MAP_FAILED = ctypes.c_void_p(-1).value

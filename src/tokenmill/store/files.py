@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tokenmill.errors import OutputConflictError, StorageError, VerificationError
+from tokenmill.core.errors import OutputConflictError, StorageError, VerificationError
 from tokenmill.store.ownership import refuse_strangers
 
 REPLACED = "replaced"

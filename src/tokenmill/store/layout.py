@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import VerificationError
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.canonical import RESTORE
 
 MAGIC = b"MMIDIDX\x00\x00"

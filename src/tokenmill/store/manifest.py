@@ -9,7 +9,7 @@ import msgspec
 import xxhash
 from msgspec import Meta
 
-from tokenmill.errors import InternalError, UserError, VerificationError
+from tokenmill.core.errors import InternalError, UserError, VerificationError
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.files import REPLACED, unfinished_beside
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.errors import VerificationError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.paths import is_safe_path
 from tokenmill.store.canonical import RESTORE
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tokenmill.errors import OutputConflictError
+from tokenmill.core.errors import OutputConflictError
 
 TEMPORARY = r"\.[^/]+\.[0-9a-f]{16}\.tmp"
 """The name of a file that is being written."""

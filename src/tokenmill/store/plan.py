@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import OutputConflictError, UserError, VerificationError
-from tokenmill.paths import is_safe_path, local_path
-from tokenmill.records import Int64Array, Sequences
-from tokenmill.row_format import RowFormat
+from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.paths import is_safe_path, local_path
+from tokenmill.core.records import Int64Array, Sequences
+from tokenmill.core.suggestions import nearest
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import (
     canonical_json,
@@ -48,7 +48,7 @@ from tokenmill.store.files import (
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import UNFINISHED_PLAN, refuse_strangers
 from tokenmill.store.plan_version_1 import row_format_of
-from tokenmill.suggestions import nearest
+from tokenmill.store.row_format import RowFormat
 
 if TYPE_CHECKING:
     from tokenmill.store.remote.origin import Origin

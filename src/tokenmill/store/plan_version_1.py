@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tokenmill.row_format import Number, RowFormat, Tokens
+from tokenmill.store.row_format import Number, RowFormat, Tokens
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.records import Rejection
+from tokenmill.core.records import Rejection
 from tokenmill.store.digests import DigestWriter
 from tokenmill.store.files import storage_errors
 

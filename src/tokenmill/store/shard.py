@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import DataError
-from tokenmill.records import Int64Array, Rejection
+from tokenmill.core.errors import DataError
+from tokenmill.core.records import Int64Array, Rejection
 from tokenmill.store.digests import DigestWriter, file_digest
 from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 from tokenmill.store.files import storage_errors

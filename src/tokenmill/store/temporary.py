@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenmill.cloud.names import is_remote
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.contents import read_manifest_of
 from tokenmill.store.copying.ends import open_end
 from tokenmill.store.dataset import Dataset, Shard

@@ -15,7 +15,7 @@ from backports import zstd
 import tokenmill
 from cloud_kit.chaos import chaos
 from conftest import write_jsonl
-from tokenmill.errors import DataError, InputChangedError, TokenmillError, UserError
+from tokenmill.core.errors import DataError, InputChangedError, TokenmillError, UserError
 from tokenmill.read import units
 from tokenmill.read.places.objects import place
 from tokenmill.read.places.place import Access

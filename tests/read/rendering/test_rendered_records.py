@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.preview import check_fields
@@ -22,7 +23,6 @@ from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent
-from tokenmill.records import DocumentBatch, Rejection
 
 RECORDS: list[dict[str, Any]] = [
     {"title": "One", "body": "é", "meta": {"year": 2001, "url": "a"}},

@@ -9,11 +9,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse
 from tokenmill.read.sources import Source
-from tokenmill.records import DocumentBatch, Rejection
 
 HEADER = re.compile(rb"(\d{1,9}):")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tokenmill.errors import InputChangedError, UserError
+from tokenmill.core.errors import InputChangedError, UserError
 from tokenmill.read.places.place import Access
 from tokenmill.read.places.range_file import RangeFile
 from tokenmill.read.sources import Source

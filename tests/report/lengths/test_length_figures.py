@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.costs import ModelShape, named_shape
+from tokenmill.pack.costs import ModelShape, named_shape
 from tokenmill.report.lengths.advice import recommend
 from tokenmill.report.lengths.counts import Bin, LengthCounts
 from tokenmill.report.lengths.figures import (

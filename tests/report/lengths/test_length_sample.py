@@ -13,7 +13,7 @@ import pytest
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.report.lengths import sample
 from tokenmill.report.sampling import Effort
 

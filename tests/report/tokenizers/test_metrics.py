@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
 from tokenmill.report.tokenizers.metrics.distribution import (
     RankPoint,
     code_bits,

@@ -14,8 +14,8 @@ import tokenmill
 from conftest import TEXTS, write_jsonl
 from encode.trained_kit import trained
 from tokenmill.cli import main
-from tokenmill.costs import named_shape
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import named_shape
 from tokenmill.read import units
 from tokenmill.report.tokenizers.metrics.sums import Ratio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.run.agents.shard import Shard, parse_shard
 
 

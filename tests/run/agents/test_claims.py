@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryStore
 from simulated_agents import Cluster, Costs, items_named
 
-from tokenmill.errors import DamagedInputError, EngineError, InternalError
+from tokenmill.core.errors import DamagedInputError, EngineError, InternalError
 from tokenmill.run.agents.agent import Agent, new_agent
 from tokenmill.run.agents.claims import Claims, claim_name
 from tokenmill.run.agents.shard import Shard

@@ -16,8 +16,8 @@ from store_races import assert_each_is_won_once, race, race_of_processes
 
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.s3 import BUCKET, moto, s3_environment
-from tokenmill.cloud import client
-from tokenmill.errors import StorageError, UserError
+from tokenmill.core.errors import StorageError, UserError
+from tokenmill.store.cloud import client
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.bucket import BucketStore
 from tokenmill.store.objects.object_store import ObjectEntry

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from store_races import assert_each_is_won_once, race, race_of_processes
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.store.objects import folder
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectEntry

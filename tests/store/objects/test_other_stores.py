@@ -11,7 +11,7 @@ from cloud_kit.azurite import azure_environment, azurite
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.google import google, google_environment
 from cloud_kit.nfs import lossy_mount
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.object_store import ObjectEntry
 from tokenmill.store.objects.opening import open_store

@@ -12,9 +12,9 @@ import xxhash
 
 from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import BUCKET, moto, s3_environment
-from tokenmill.cloud import stores
-from tokenmill.cloud.client import open_client
-from tokenmill.errors import StorageError, VerificationError
+from tokenmill.core.errors import StorageError, VerificationError
+from tokenmill.store.cloud import stores
+from tokenmill.store.cloud.client import open_client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.remote import fetching as fetching_module
 from tokenmill.store.remote.cache_folder import make_holes, punch_holes

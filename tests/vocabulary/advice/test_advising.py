@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenmill.costs import custom_shape
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import custom_shape
 from tokenmill.vocabulary.advice.advise import advise
 from tokenmill.vocabulary.advice.lengths import LengthCurve
 from tokenmill.vocabulary.advice.scaling import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.advice.lengths import LengthCurve, count_characters, measure_lengths
-from tokenmill.words.counts import WordCounts
 
 WORDS = {" low": 5, " lower": 2, " newest": 6, " widest": 3, " añañ": 4}
 COUNTS = WordCounts.of({word.encode(): count for word, count in WORDS.items()})

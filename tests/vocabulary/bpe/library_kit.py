@@ -13,8 +13,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from tokenmill.encode import encodings
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.merges import Merges
-from tokenmill.words.counts import WordCounts
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 SPACES = pre_tokenizers.WhitespaceSplit()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe import learning, pairs
 from tokenmill.vocabulary.bpe.encoding import segment
 from tokenmill.vocabulary.bpe.learning import continue_merges, learn_merges
@@ -21,7 +22,6 @@ from tokenmill.vocabulary.bpe.symbols import (
     character_symbols,
     given_symbols,
 )
-from tokenmill.words.counts import WordCounts
 from vocabulary.bpe.library_kit import (
     SPACES,
     encoder,

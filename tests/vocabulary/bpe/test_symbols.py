@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import (
@@ -18,7 +19,6 @@ from tokenmill.vocabulary.bpe.symbols import (
     byte_symbols,
     character_symbols,
 )
-from tokenmill.words.counts import WordCounts
 from vocabulary.bpe.library_kit import SPACES, library, ours, words_of
 
 MANY = 10_000

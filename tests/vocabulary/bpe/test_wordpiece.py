@@ -7,9 +7,9 @@ import random
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import named_split
 from tokenmill.vocabulary.bpe.wordpiece import WordPieceOptions, learn_wordpiece
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import named_split
 from vocabulary.texts_kit import SYLLABLES, counted, made_up_lines
 
 SPLIT = named_split("whitespace")

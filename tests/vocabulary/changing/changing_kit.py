@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from encode.tokenizer_kit import as_file
-from tokenmill.encode.words import load_splitter
+from tokenmill.encode.splitters import load_splitter
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import split_of
+from tokenmill.encode.words.table import WordTable
 from tokenmill.vocabulary.changing.base import Base, open_base
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import split_of
-from tokenmill.words.table import WordTable
 
 Json = dict[str, Any]
 

@@ -14,11 +14,11 @@ import tokenmill
 from encode.tokenizer_kit import added_token, byte_level_json
 from encode.trained_kit import SENTENCES, trained
 from tokenmill.cli import main
-from tokenmill.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import named_split, split_of
 from tokenmill.store.counts.folder import Description, write_counts
 from tokenmill.store.embedding_plan import read_embedding_plan
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import named_split, split_of
 from vocabulary.changing.changing_kit import counted, opened
 
 END = added_token("<|end|>", 259, special=True)

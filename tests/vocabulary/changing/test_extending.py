@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from encode.tokenizer_kit import added_token, byte_level_json, sentencepiece_json
 from encode.trained_kit import SENTENCES, trained, trained_json
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import Base, open_base
 from tokenmill.vocabulary.changing.extend import extend
-from tokenmill.words.counts import WordCounts
 from vocabulary.changing.changing_kit import (
     Json,
     boundaries,
@@ -199,7 +199,7 @@ def test_what_cannot_be_extended_exactly_is_refused(changes: Any, why: str) -> N
 
 
 def test_a_word_that_is_no_text_is_found() -> None:
-    from tokenmill.errors import VerificationError
+    from tokenmill.core.errors import VerificationError
 
     base = opened(sentencepiece_json())
     with pytest.raises(VerificationError, match="not valid UTF-8"):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from encode.tokenizer_kit import added_token, byte_level_json, sentencepiece_json
 from encode.trained_kit import SENTENCES, trained
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import open_base
 from tokenmill.vocabulary.changing.extend import extend
 from tokenmill.vocabulary.changing.renumbering import renumbered_config
 from tokenmill.vocabulary.changing.trim import trim
-from tokenmill.words.counts import WordCounts
 from vocabulary.changing.changing_kit import (
     Json,
     counted,

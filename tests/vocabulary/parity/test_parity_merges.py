@@ -14,12 +14,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode import encodings
-from tokenmill.errors import UserError
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.symbols import byte_symbols
 from tokenmill.vocabulary.parity.options import ParityMerges, ParityOptions
 from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
-from tokenmill.words.counts import WordCounts
 
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 BYTES = {character: byte for byte, character in enumerate(encodings.byte_symbols())}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.sentencepiece.seeds import find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
-from tokenmill.words.counts import WordCounts
 
 OPTIONS = SentencePieceOptions("unigram", 100, max_piece_characters=4)
 

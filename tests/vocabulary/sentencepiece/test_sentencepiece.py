@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tokenmill.errors import EngineError, UserError
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.sentencepiece_model import NORMAL, read_model
 from tokenmill.vocabulary.sentencepiece import trainer
 from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.sentencepiece_model import NORMAL, read_model
 from vocabulary.texts_kit import counted, made_up_lines
 
 sentencepiece = pytest.importorskip("sentencepiece")

@@ -9,9 +9,9 @@ import pytest
 import tokenizers
 from test_sentencepiece import BPE, LLAMA, UNIGRAM, from_counts
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.sentencepiece_model import read_model
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
-from tokenmill.words.sentencepiece_model import read_model
 from vocabulary.texts_kit import made_up_lines
 
 sentencepiece = pytest.importorskip("sentencepiece")

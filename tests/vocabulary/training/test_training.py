@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tokenmill
+from tokenmill.core.errors import OutputConflictError, StorageError, UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import OutputConflictError, StorageError, UserError
+from tokenmill.encode.words.splits import named_split
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
 from tokenmill.vocabulary.training.provenance import read_training
-from tokenmill.words.splits import named_split
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
 
 

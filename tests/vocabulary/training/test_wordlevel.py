@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.training.word_models import most_frequent_words
-from tokenmill.words.counts import WordCounts
 
 
 @given(

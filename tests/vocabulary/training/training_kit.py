@@ -9,12 +9,12 @@ from typing import Any
 import tokenizers
 
 from tokenmill.encode.split_file import find_split
-from tokenmill.encode.words import LIBRARY, load_splitter
+from tokenmill.encode.splitters import LIBRARY, load_splitter
+from tokenmill.encode.words.digits import Digits, with_digits
+from tokenmill.encode.words.table import WordTable
 from tokenmill.store.counts.folder import Description, write_counts
 from tokenmill.vocabulary.training.options import make_train_options
 from tokenmill.vocabulary.training.train import TrainReport, train
-from tokenmill.words.digits import Digits, with_digits
-from tokenmill.words.table import WordTable
 
 TEXTS = [
     "All human beings are born free and equal in dignity and rights; it's everyone's.",

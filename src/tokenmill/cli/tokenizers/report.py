@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, showing progress; returns the exit code."""
     from tokenmill.api.tokenizers import report_tokenizers
     from tokenmill.cli.meter import meter
-    from tokenmill.errors import UserError
+    from tokenmill.core.errors import UserError
 
     if options.json and options.csv:
         raise UserError("--json and --csv cannot be combined")

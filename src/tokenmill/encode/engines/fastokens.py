@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenmill.installed import installed_version
-from tokenmill.records import TokenBatch
+from tokenmill.core.installed import installed_version
+from tokenmill.core.records import TokenBatch
 
 
 class FastokensEngine:

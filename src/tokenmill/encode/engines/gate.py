@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.words.patterns import (
+from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
     LLAMA3_SPLIT,
     O200K_SPLIT,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import make_cuts
 from tokenmill.encode.engines.chunks.engine import ChunkEngine
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 
 class MemoEngine(ChunkEngine):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tokenmill.boundaries import with_documents
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import with_documents
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.gate import overlapping_tokens, split_patterns
-from tokenmill.records import TokenBatch
 
 
 def fastokens_routes(tokenizer: dict[str, Any]) -> list[str]:

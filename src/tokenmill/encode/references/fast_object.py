@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.user_code import describe_failure
 from tokenmill.encode.references.python_object import (
     LARGEST_ID,
     TokenizerObject,
     checked_ids,
     class_name,
 )
-from tokenmill.errors import UserError
-from tokenmill.user_code import describe_failure
 
 PROBES = (
     "The Quick  BROWN fox",

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import installed_version
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import cannot_load, check_tokenizer_json, load_failures
 from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.errors import UserError
-from tokenmill.installed import installed_version
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 CALL_CHARACTERS = 1 << 20
 """Characters per call; until it returns, the library holds several hundred bytes per character."""

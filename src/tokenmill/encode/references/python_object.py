@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.records import UInt32Array
+from tokenmill.core.user_code import describe_failure
 from tokenmill.encode.engine import TextError
-from tokenmill.errors import EngineError, UserError
-from tokenmill.records import UInt32Array
-from tokenmill.user_code import describe_failure
 
 LARGEST_ID = 2**31 - 1
 """The largest id that shards can store; assumed for objects that do not reveal their vocabulary."""

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command, installed_version
+from tokenmill.core.user_code import NAMED, cannot_get, imported, pickled, unpickled
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.references.python_object import (
     TokenizerObject,
     class_name,
 )
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command, installed_version
-from tokenmill.user_code import NAMED, cannot_get, imported, pickled, unpickled
 
 NOUN = "tokenizer"
 FOLDER = "transformers:"

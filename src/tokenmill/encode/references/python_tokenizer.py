@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.boundary_policy import known_ends
 from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.references.python_object import TokenizerObject, class_name
 from tokenmill.encode.references.python_source import library_version
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
-from tokenmill.errors import UserError
-from tokenmill.records import TokenBatch
 
 END_PROBES = ("a", "The")
 

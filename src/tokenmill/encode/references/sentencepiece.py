@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command, installed_version
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command, installed_version
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 
 def load_processor(file: TokenizerFile) -> Any:

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command, installed_version
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.composition import composed, composed_with_places
 from tokenmill.encode.encodings import (
     EXPLICIT,
@@ -26,9 +29,6 @@ from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
-from tokenmill.errors import UserError
-from tokenmill.installed import install_command, installed_version
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
 
 _VARIED = "".join(map(chr, range(128))) + " é 漢字 😀\u2028"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import inlined
-from tokenmill.permutation import UInt64Array, keyed_hash
+from tokenmill.kernels.compiled import inlined
+from tokenmill.kernels.permutation import UInt64Array, keyed_hash
 
 ONE = 1 << 53
 """A draw is an integer in [0, ONE)."""

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inner
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.subword.draws import ONE, draw
 from tokenmill.encode.subword.pair_table import PairTable, slot_of
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inner
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined, inner
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.subword.draws import draw, threshold
 from tokenmill.encode.subword.pair_table import (
     NO_PAIRS,
@@ -32,7 +32,7 @@ from tokenmill.encode.subword.pair_table import (
     value_at,
 )
 from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined, inner
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, eight_bytes_at, inlined, inner, int32_at
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, eight_bytes_at, inlined, inner, int32_at
 
 NOTHING = -1
 

@@ -8,16 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tokenmill.boundaries import batch_of
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, TokenBatch
+from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.merges import MergeSampler
 from tokenmill.encode.subword.unigram import UnigramSampler
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.errors import UserError
-from tokenmill.permutation import UInt64Array
-from tokenmill.records import Int32Array, TokenBatch
+from tokenmill.kernels.permutation import UInt64Array
 
 
 class _ModelSampler(Protocol):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.subword.lattice import Fallback, FloatArray, Trie, sample
 from tokenmill.encode.subword.pair_table import pair_table
 from tokenmill.encode.subword.words import BYTES, WordSplitter
-from tokenmill.errors import UserError
-from tokenmill.records import Int32Array
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
-from tokenmill.errors import EngineError
-from tokenmill.records import Int32Array, Int64Array, UInt32Array
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int32Array, Int64Array, UInt32Array
+from tokenmill.kernels.compiled import compiled, inlined
 
 Json = dict[str, Any]
 NUM_CODE_POINTS = 0x110000

@@ -15,9 +15,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.load.masks.grid import Grid
-from tokenmill.records import Int32Array, Int64Array
 
 
 def alibi_slopes(num_heads: int) -> npt.NDArray[np.float32]:

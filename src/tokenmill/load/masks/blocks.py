@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.compiled import compiled
 from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.spans import Outcome, Span, SpanTable
 from tokenmill.load.rows.segmentation import BoolArray
-from tokenmill.records import Int32Array, Int64Array
 
 PIECES_AT_ONCE = 1 << 20
 ELEMENTS_AT_ONCE = 1 << 22

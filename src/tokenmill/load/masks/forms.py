@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.rows.segmentation import BoolArray

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array
 from tokenmill.load.masks.definition import Mask, Tokens, uses
 from tokenmill.load.masks.rules import Prefix, Task
 from tokenmill.load.rows.segmentation import Segmentation
-from tokenmill.records import Int32Array
 
 
 @dataclass(frozen=True)

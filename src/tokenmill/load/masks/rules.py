@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.load.masks.definition import BlockPattern, Mask, Tokens
 from tokenmill.load.rows.segmentation import BoolArray
-from tokenmill.permutation import keyed_hash
 
 
 @dataclass(frozen=True)

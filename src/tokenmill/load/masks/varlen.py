@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.masks.definition import Mask
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.windows import band, flash_window
 from tokenmill.load.rows.segmentation import Segmentation
-from tokenmill.records import Int32Array, Int64Array
 
 
 def flash_varlen(mask: Mask, grid: Grid, num_segments: int | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.masks.definition import And, Mask
 from tokenmill.load.masks.rules import Bidirectional, Causal, Window
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, eight_bytes_at, inner, mapped_array
-from tokenmill.interpreted import for_steps_until_compiled
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.compiled import compiled, eight_bytes_at, inner, mapped_array
+from tokenmill.kernels.interpreted import for_steps_until_compiled
 from tokenmill.store.digests import BLOCK_BYTES
 
 IGNORE_INDEX = -100

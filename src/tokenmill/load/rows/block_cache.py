@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import UserError
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.store.dataset import Shard
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.remote.cache_folder import (

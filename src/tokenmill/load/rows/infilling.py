@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.load.rows.assembly import (
     BOS,
     EOS,
@@ -30,8 +32,6 @@ from tokenmill.load.rows.assembly import (
 )
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import Rows
-from tokenmill.permutation import keyed_hash
-from tokenmill.records import Int64Array
 
 BoolArray = npt.NDArray[np.bool_]
 UInt64Array = npt.NDArray[np.uint64]

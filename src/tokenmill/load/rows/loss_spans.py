@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import VerificationError
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import file_digest
 from tokenmill.store.documents_table import damaged_table

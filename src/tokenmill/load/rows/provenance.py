@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from tokenmill.errors import UserError, VerificationError
-from tokenmill.interpreted import for_steps, for_steps_until_compiled
+from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
 from tokenmill.load.rows.assembly import (
     BOS,
     EOS,
@@ -49,10 +50,9 @@ from tokenmill.load.rows.loss_spans import LossSpans
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.rows.shard_maps import ShardMaps
-from tokenmill.records import Int64Array
-from tokenmill.row_format import Labels
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
+from tokenmill.store.row_format import Labels
 
 PLAN_BYTES_CHECKED = 256 << 20
 """A larger plan is not compared with its digests: that would delay the first batch of each rank."""

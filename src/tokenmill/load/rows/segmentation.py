@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.errors import UserError
-from tokenmill.interpreted import for_steps, for_steps_until_compiled
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
 
 PADDING = -1
 BoolArray = npt.NDArray[np.bool_]

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.rows.block_cache import BlockCache
-from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
 from tokenmill.store.file_map import FileMap

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.compiled import compiled
 from tokenmill.store.plan import Plan
 
 

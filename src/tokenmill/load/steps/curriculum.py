@@ -19,11 +19,11 @@ import msgspec
 import numpy as np
 import xxhash
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.load.rows.assembly import IGNORE_INDEX, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.order import FloatArray, Steps, banded, sequence_keys, shuffled, steps_of
-from tokenmill.records import Int64Array
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.compiled import compiled
 
 
 def deal(costs: Int64Array, world_size: int) -> Int64Array:

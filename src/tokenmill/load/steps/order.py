@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError
-from tokenmill.permutation import BlockPermutation, Permutation
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.permutation import BlockPermutation, Permutation
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 

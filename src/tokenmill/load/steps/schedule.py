@@ -14,13 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.permutation import Permutation
 from tokenmill.load.rows.reader import plan_row_lengths
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
-from tokenmill.permutation import Permutation
-from tokenmill.records import Int64Array
 from tokenmill.store.plan import Plan
 
 EPOCHS_FOR_EVER = 1 << 40

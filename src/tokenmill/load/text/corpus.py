@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.preview import check_fields
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent, Stream, choose_unit_bytes, cut_units
-from tokenmill.records import DocumentBatch
 
 BATCH_BYTES = 1 << 18
 """Bytes of text in a batch. Places count batches, so changing this invalidates saved states."""

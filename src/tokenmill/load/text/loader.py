@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.frameworks import Passes, TensorSource
 from tokenmill.load.loader import as_tensors

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.pack.options import MAX_SEQUENCE_LENGTH
-from tokenmill.row_format import Labels
+from tokenmill.store.row_format import Labels
 
 Positive = Annotated[int, Meta(ge=1)]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.errors import InternalError
+from tokenmill.core.errors import InternalError
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.rows.assembly import NO_TOKENS, Rules, assemble
 from tokenmill.load.rows.reader import Rows
-from tokenmill.row_format import Labels
+from tokenmill.store.row_format import Labels
 
 
 @dataclass(frozen=True, slots=True)

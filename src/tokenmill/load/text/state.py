@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import DataError, UserError
-from tokenmill.records import DocumentBatch
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.records import DocumentBatch
 
 STATE_VERSION = 1
 HOPELESS = 1000

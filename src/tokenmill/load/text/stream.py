@@ -23,11 +23,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import DocumentBatch, Segments, Sequences
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import UserError
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.corpus import BatchPlace, TextCorpus
 from tokenmill.load.text.options import TextStreamOptions, checked_options, share_of_batch
@@ -47,7 +48,6 @@ from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.read.fields import Fields
 from tokenmill.read.rendering.template import TextTemplate
-from tokenmill.records import DocumentBatch, Segments, Sequences
 
 Portion = tuple[int, BatchPlace, DocumentBatch]
 """Epoch, place and documents of a portion."""

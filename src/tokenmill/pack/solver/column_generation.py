@@ -19,10 +19,10 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.pack.solver.knapsack import best_patterns
 from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing
-from tokenmill.records import Int32Array, Int64Array
 
 FloatArray = npt.NDArray[np.float64]
 

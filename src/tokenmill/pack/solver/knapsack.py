@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inner
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inner
 
 
 @compiled

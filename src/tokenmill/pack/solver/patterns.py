@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled, inner
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.pack.histogram import best_fit
-from tokenmill.records import Int32Array, Int64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
+from tokenmill.core.records import Int32Array, Int64Array, Sequences
+from tokenmill.kernels.compiled import compiled
 from tokenmill.pack.histogram import count_sizes
 from tokenmill.pack.solver.column_generation import (
     TOLERANCE,
@@ -22,7 +23,6 @@ from tokenmill.pack.solver.column_generation import (
 )
 from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first, joined
 from tokenmill.pack.strategy import Pieces, deal
-from tokenmill.records import Int32Array, Int64Array, Sequences
 
 
 def fewer_sequences(pieces: Pieces, length: int, max_segments: int) -> Sequences | None:

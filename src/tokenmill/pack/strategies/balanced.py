@@ -18,8 +18,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Int64Array, Sequences
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.evening import (
     Filling,
     longest_pieces,
@@ -30,7 +31,6 @@ from tokenmill.pack.evening import (
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.sorting import longest_first
 from tokenmill.pack.strategy import Pieces, Strategy, deal
-from tokenmill.records import Int32Array, Int64Array, Sequences
 
 EVEN_TENTHS = (10, 7)
 """Shares of all tokens, in tenths, that go by cost, longest pieces first. Tried in this order."""

@@ -8,10 +8,10 @@ segments, it is longest-pack-first histogram packing with "distribute".
 
 from __future__ import annotations
 
+from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.pack.histogram import best_fit, pack_in_bulk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Int64Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenmill.core.records import Sequences
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

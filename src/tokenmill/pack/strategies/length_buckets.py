@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Segments, Sequences
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Int32Array, Segments, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

@@ -9,10 +9,10 @@ fewest sequences.
 
 from __future__ import annotations
 
+from tokenmill.core.records import Sequences
 from tokenmill.pack.histogram import longest_pack_first, pack_in_bulk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

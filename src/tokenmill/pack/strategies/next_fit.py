@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int32Array, Sequences
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy, deal
-from tokenmill.records import Int32Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

@@ -6,10 +6,10 @@ needs three: [5 4] [4 3 2] [2]. `tokenmill.pack.solver.search` describes the sea
 
 from __future__ import annotations
 
+from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import best_fit
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Int64Array, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
-from tokenmill.interpreted import for_steps
+from tokenmill.core.records import Int64Array, Sequences
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.chunking import chunk
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Int64Array, Sequences
 
 RUN_SEQUENCES = 16
 

@@ -8,10 +8,10 @@ sequences. `best-fit` makes one.
 
 from __future__ import annotations
 
+from tokenmill.core.records import Sequences
 from tokenmill.pack.histogram import pack_in_bulk, shortest_pack_first
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
-from tokenmill.records import Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

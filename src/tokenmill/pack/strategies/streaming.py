@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenmill.core.records import Segments, Sequences
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces, Strategy
 from tokenmill.pack.streaming import StreamPacker
-from tokenmill.records import Segments, Sequences
 
 
 def pack(pieces: Pieces, options: PackOptions) -> Sequences:

@@ -23,14 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.errors import UserError, one_line
+from tokenmill.core.errors import UserError, one_line
+from tokenmill.core.records import DocumentBatch
+from tokenmill.core.suggestions import nearest
 from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields, field_hint
 from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse, opened
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES, Scanned, ScannedFormat, Scanner, Spans
-from tokenmill.records import DocumentBatch
-from tokenmill.suggestions import nearest
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tokenmill.core.records import CharSpans, DocumentBatch, Rejection
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block
 from tokenmill.read.formats.scanned import Scanned
 from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.values import char_spans
-from tokenmill.records import CharSpans, DocumentBatch, Rejection
 
 
 class Problem(NamedTuple):

@@ -25,11 +25,11 @@ from tokenmill.read.places.range_file import BLOCK_BYTES, Range, RangeFile
 from tokenmill.read.registry import Registry
 
 if TYPE_CHECKING:
+    from tokenmill.core.records import DocumentBatch
     from tokenmill.read.documents import SpooledPart
     from tokenmill.read.fields import Fields
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
-    from tokenmill.records import DocumentBatch
 
 WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 

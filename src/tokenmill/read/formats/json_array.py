@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from tokenmill.errors import one_line
+from tokenmill.core.errors import one_line
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
@@ -34,7 +35,6 @@ from tokenmill.read.formats.jsonl import (
 )
 from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
-from tokenmill.records import DocumentBatch
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

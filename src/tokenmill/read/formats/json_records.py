@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenmill.records import Int64Array, Rejection
+from tokenmill.core.records import Int64Array, Rejection
 
 LONG_RECORD_BYTES = 1 << 23
 """Larger than any block of several records."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.blocks import BOM, iter_blocks
 from tokenmill.read.compression import SNIFF_BYTES
 from tokenmill.read.fields import Fields, require_field
@@ -37,7 +38,6 @@ from tokenmill.read.formats.json_records import (
 )
 from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.values import char_spans, column_value, walk
-from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

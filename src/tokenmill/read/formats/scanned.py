@@ -25,10 +25,10 @@ from tokenmill.read.formats.format import (
 )
 
 if TYPE_CHECKING:
+    from tokenmill.core.records import DocumentBatch
     from tokenmill.read.documents import SpooledPart
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
-    from tokenmill.records import DocumentBatch
 
 MAX_OPENING_BYTES = 1 << 24
 """Largest opening before the first record; every block and spool file has a copy of it."""

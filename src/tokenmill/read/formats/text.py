@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
-from tokenmill.records import DocumentBatch, Rejection
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import ADVICE, holds_wet
@@ -21,7 +22,6 @@ from tokenmill.read.formats.flat import FlatParser, Problem
 from tokenmill.read.formats.format import Block, Parse
 from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
-from tokenmill.records import DocumentBatch
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

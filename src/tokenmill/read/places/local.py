@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, path_error, refuse_non_utf8
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, path_error, refuse_non_utf8
 from tokenmill.read.places.place import LOCAL, Access
 from tokenmill.read.places.saved import is_description, is_saved, saved_files
 from tokenmill.read.sources import Source

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tokenmill.errors import DataError, TokenmillError, UserError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import DataError, TokenmillError, UserError
+from tokenmill.core.paths import is_safe_path
 
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"

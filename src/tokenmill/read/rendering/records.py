@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.errors import InternalError
+from tokenmill.core.errors import InternalError
+from tokenmill.core.records import CharSpans, DocumentBatch, Int64Array, Rejection
 from tokenmill.read.fields import Fields
 from tokenmill.read.rendering.renderer import (
     FailedRenderingError,
@@ -16,7 +17,6 @@ from tokenmill.read.rendering.renderer import (
     UnfitRecordError,
 )
 from tokenmill.read.values import column_value, walk
-from tokenmill.records import CharSpans, DocumentBatch, Int64Array, Rejection
 
 AsFound = Callable[[int], bytes]
 """Returns the raw bytes of a record by its number."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 if TYPE_CHECKING:  # the rendering process does not load numpy
-    from tokenmill.records import CharSpans
+    from tokenmill.core.records import CharSpans
 
 
 class RenderedText(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
 from tokenmill.read.values import column_value, walk
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.user_code import NAMED, describe_failure, imported, pickled, unpickled
 from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
 from tokenmill.read.values import char_spans
-from tokenmill.user_code import NAMED, describe_failure, imported, pickled, unpickled
 
 NOUN = "transform"
 EXAMPLE = "python:my_package.texts:render"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill.costs import ModelShape
+from tokenmill.pack.costs import ModelShape
 from tokenmill.report.lengths.figures import CostFigures, RowFigures
 
 MOST_CUT = 0.05

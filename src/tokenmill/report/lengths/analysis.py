@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.costs import ModelShape
-from tokenmill.errors import UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
+from tokenmill.pack.costs import ModelShape
 from tokenmill.report.lengths.advice import Recommendation, recommend
 from tokenmill.report.lengths.counts import PERCENTILES, Bin, LengthCounts, lengths_of_dataset
 from tokenmill.report.lengths.figures import (

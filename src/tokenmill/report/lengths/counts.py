@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.records import Advance, Int64Array
+from tokenmill.core.records import Advance, Int64Array
 from tokenmill.store.dataset import Dataset
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.costs import ModelShape, logit_bytes
+from tokenmill.core.records import Int64Array
+from tokenmill.pack.costs import ModelShape, logit_bytes
 from tokenmill.pack.histogram import best_fit
-from tokenmill.records import Int64Array
 from tokenmill.report.lengths.counts import LengthCounts
 
 
@@ -46,7 +46,7 @@ class CostFigures:
     sequence_length: int
     dense_attention_flops: int
     """Of an epoch, if attention goes over whole rows. Forward and backward, all keys of a row for
-    each query (`tokenmill.costs`)."""
+    each query (`tokenmill.pack.costs`)."""
     masked_attention_flops: int
     """The same if it stays inside documents."""
     matrix_flops: int | None

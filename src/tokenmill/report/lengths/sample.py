@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
-from tokenmill.errors import UserError
 from tokenmill.read.places.place import Access
-from tokenmill.records import Advance, Int64Array
 from tokenmill.report.estimate import first_encoder, lengths_without_eos
 from tokenmill.report.lengths.counts import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.difference import compare_tokenizers
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
-from tokenmill.stored_reference import stored_tokenizer
+from tokenmill.store.stored_reference import stored_tokenizer
 
 
 def check_tokenizer(

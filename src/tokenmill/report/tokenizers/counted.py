@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance, TokenBatch
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.measure.tallies import COLUMNS, Tally
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.token_bytes import token_table
-from tokenmill.errors import UserError
-from tokenmill.measure.tallies import COLUMNS, Tally
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import split_of
 from tokenmill.read.fields import Fields
-from tokenmill.records import Advance, TokenBatch
 from tokenmill.report.tokenizers.corpus import Corpus
 from tokenmill.report.tokenizers.subject import Subject
 from tokenmill.store.counts.folder import CountsFolder
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import split_of
 
 WORDS_OF_COUNTS = "words of the counts"
 """The rule that split these words: the pre-tokenizer's own."""

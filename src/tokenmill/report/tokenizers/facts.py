@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.encodings import RankEncoding, encodings_of_ranks
 from tokenmill.encode.engine import Engine, Reference
@@ -14,13 +15,12 @@ from tokenmill.encode.engine_ranking import Candidates, first_exact, load_engine
 from tokenmill.encode.exactness import CalibrationVetoError
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_any_reference
+from tokenmill.encode.protobuf import read_fields
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
-from tokenmill.protobuf import read_fields
+from tokenmill.encode.words.sentencepiece import Normalizer
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
-from tokenmill.words.sentencepiece import Normalizer
 
 CACHE_BYTES = 256 << 20
 """Limit of an engine's cache while it is tested."""

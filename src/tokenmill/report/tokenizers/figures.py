@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.measure.tallies import Sums, Tally
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.measure.tallies import Sums, Tally
 from tokenmill.report.tokenizers.metrics.distribution import (
     RENYI_ORDER,
     RankPoint,

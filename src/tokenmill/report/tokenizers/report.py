@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tokenmill.costs import ModelShape
-from tokenmill.errors import UserError
-from tokenmill.measure.tallies import Sums, Tally
-from tokenmill.records import Advance
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
+from tokenmill.core.suggestions import nearest
+from tokenmill.encode.measure.tallies import Sums, Tally
+from tokenmill.pack.costs import ModelShape
 from tokenmill.report.tokenizers.corpus import Corpus, is_counts, open_corpus
 from tokenmill.report.tokenizers.counted import WORDS_OF_COUNTS, counted_corpus, measure_counts
 from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
@@ -32,7 +33,6 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
 from tokenmill.run.measure import Measuring, measure
 from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
 from tokenmill.store.counts.folder import CountsFolder, open_counts
-from tokenmill.suggestions import nearest
 
 MAX_LENGTH = 1 << 24
 

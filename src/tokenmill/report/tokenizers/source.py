@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokenmill.core.paths import local_path
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.paths import local_path
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
-from tokenmill.stored_reference import stored_tokenizer
+from tokenmill.store.stored_reference import stored_tokenizer
 
 
 def open_tokenizer(

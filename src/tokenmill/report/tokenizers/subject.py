@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import tokenizer_name
-from tokenmill.errors import UserError
 from tokenmill.report.tokenizers.source import open_tokenizer
 from tokenmill.run.measure import MeasuredTokenizer
 

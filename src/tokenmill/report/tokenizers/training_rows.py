@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.costs import ModelShape
+from tokenmill.core.records import Int64Array
+from tokenmill.pack.costs import ModelShape
 from tokenmill.pack.histogram import best_fit
-from tokenmill.records import Int64Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.token_bytes import SPACE_SYMBOL, Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import EngineError
 
 LONG_BYTES = 32
 MAX_EXAMPLES = 5

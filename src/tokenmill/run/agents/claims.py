@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.run.agents.agent import Agent
 from tokenmill.run.agents.failures import failed_agents, note_failure, noted_failure
 from tokenmill.run.agents.shard import Shard

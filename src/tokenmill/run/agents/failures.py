@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from tokenmill.error_records import ErrorRecord
-from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.run.agents.agent import is_agent
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.objects.object_store import ObjectStore

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.run.agents.agent import Agent, AgentState, Tallies, state_name
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt

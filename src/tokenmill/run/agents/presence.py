@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.run.agents.agent import (
     AgentState,
     Tallies,

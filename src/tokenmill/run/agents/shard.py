@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 AUTO = "auto"
 MAX_COUNT = 1_000_000

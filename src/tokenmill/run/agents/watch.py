@@ -11,7 +11,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.run.agents.agent import Agent, listed_agents, parse_state, place_of, state_name
 from tokenmill.store.objects.object_store import ObjectStore
 

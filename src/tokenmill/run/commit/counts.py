@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tokenmill.errors import DataError, InternalError
+from tokenmill.core.errors import DataError, InternalError
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import Split
 from tokenmill.read.sources import Source
 from tokenmill.run.commit.publish import describe_sources, rejected_files
 from tokenmill.run.commit.receipts import judge_rejected
@@ -17,8 +19,6 @@ from tokenmill.store.counts.runs import open_run
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.ownership import COUNTS_FILES
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import Split
 
 COUNTS_OUTPUT = OutputKind(
     manifest=COUNTS_NAME,

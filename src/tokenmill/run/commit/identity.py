@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tokenmill.core.installed import installed_version
 from tokenmill.encode.engine_ranking import MEMO, NATIVE
 from tokenmill.encode.kinds import KINDS
-from tokenmill.installed import installed_version
 from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.sources import Source

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tokenmill.errors import InputChangedError, TokenmillError
+from tokenmill.core.errors import InputChangedError, TokenmillError
 from tokenmill.read.units import Stream, Unit
 from tokenmill.run.commit.identity import shown, version_differences
 from tokenmill.run.commit.limits import LIMITED, Prefix, unit_keys

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from io import FileIO
 from typing import Literal
 
-from tokenmill.errors import OutputConflictError, StorageError
+from tokenmill.core.errors import OutputConflictError, StorageError
 from tokenmill.run.commit.workspace import Workspace
 from tokenmill.store.files import storage_errors
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import msgspec
 import xxhash
 
+from tokenmill.core.errors import DataError, InternalError, TokenmillError
 from tokenmill.encode.encodings import RANK_ENCODING_NAME
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
-from tokenmill.errors import DataError, InternalError, TokenmillError
 from tokenmill.read.sources import Source
 from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected

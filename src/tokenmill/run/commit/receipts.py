@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import DataError, InternalError
+from tokenmill.core.errors import DataError, InternalError
 from tokenmill.run.units.assignment import RECEIPTS, Receipt, receipt_name
 from tokenmill.store.canonical import canonical_json, sealed
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.files import unfinished_beside
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import OutputConflictError
-from tokenmill.paths import output_path, refuse_non_utf8
+from tokenmill.core.errors import OutputConflictError
+from tokenmill.core.paths import output_path, refuse_non_utf8
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.files import (
     REPLACED,
     remove_folder,
@@ -223,7 +223,7 @@ def check_output(workspace: Workspace) -> None:
     """Raise an OutputConflictError if the output holds anything but a dataset or a build."""
     out, noun = workspace.folder, workspace.kind.noun
     if workspace.bucket is not None:
-        from tokenmill.cloud.client import open_client  # imports what talks to servers
+        from tokenmill.store.cloud.client import open_client  # imports what talks to servers
 
         names = open_client(workspace.location).names()
     else:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tokenmill.cloud.admission import admission_environment
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.units import wire
+from tokenmill.store.cloud.admission import admission_environment
 
 if TYPE_CHECKING:
     import psutil

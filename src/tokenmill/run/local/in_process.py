@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 
-from tokenmill.errors import EngineError, TokenmillError
+from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.read.units import Unit
 from tokenmill.run.executor import (
     Advanced,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill.error_records import ErrorRecord
-from tokenmill.errors import EngineError, InternalError, TokenmillError
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import EngineError, InternalError, TokenmillError
 from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Outcome, Tally
 from tokenmill.run.units.careful import Encoding

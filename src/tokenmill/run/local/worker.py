@@ -12,8 +12,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tokenmill.core.records import TokenBatch
+from tokenmill.core.streams import lasting_streams
 from tokenmill.encode.exactness import Exam
-from tokenmill.records import TokenBatch
 from tokenmill.run.local import messages
 from tokenmill.run.local.messages import (
     Calibrate,
@@ -28,7 +29,6 @@ from tokenmill.run.units import wire
 from tokenmill.run.units.assignment import Assignment, Setup, Tally
 from tokenmill.run.units.growth import GrownTooFar, Growth
 from tokenmill.run.units.unit import FinishedUnit, UnitRunner
-from tokenmill.streams import lasting_streams
 
 
 class Worker:

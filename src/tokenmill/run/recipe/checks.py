@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path
+from tokenmill.core.suggestions import nearest
+from tokenmill.core.valid_values import valid_values
 from tokenmill.pack.options import PackOptions
-from tokenmill.paths import local_path
 from tokenmill.read.detection import format_names, is_format
 from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
@@ -34,9 +35,8 @@ from tokenmill.run.recipe.options import (
     ResourceOptions,
 )
 from tokenmill.run.recipe.spellings import parse_bytes, parse_length, parse_share
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.exports import ExportSection
-from tokenmill.suggestions import nearest
-from tokenmill.valid_values import valid_values
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "read": ReadOptions,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, read_bounded
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, read_bounded
 
 MAX_RECIPE_BYTES = 1 << 24
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 EXAMPLES = {
     "INPUT": "data/*.jsonl",

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
+from tokenmill.encode.words.digits import Digits
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, Fields
 from tokenmill.read.formats.format import FORMATS
@@ -21,7 +22,6 @@ from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.store.exports import ExportSection
 from tokenmill.store.policies import Policies, ReadPolicies
-from tokenmill.words.digits import Digits
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]

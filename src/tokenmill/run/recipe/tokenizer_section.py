@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import nearest
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.run.recipe.files import load_recipe
-from tokenmill.suggestions import nearest
 
 SECTION = "tokenizer"
 LARGEST_CONTEXT = (64 << 20) // 17

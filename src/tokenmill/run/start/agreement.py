@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from tokenmill.errors import InputChangedError, OutputConflictError, VerificationError
+from tokenmill.core.errors import InputChangedError, OutputConflictError, VerificationError
 from tokenmill.read.sources import pinned_names
 from tokenmill.run.commit.identity import (
     AnyIdentity,

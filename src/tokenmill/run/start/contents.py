@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
 from tokenmill.read.digests import ReadDigests
 from tokenmill.read.documents import Reader, SpooledPart
 from tokenmill.read.feed import feed_stream

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import read_bounded
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
-from tokenmill.paths import read_bounded
 from tokenmill.read.rendering.chat.conversations import TEMPLATES, Conversations
 from tokenmill.run.recipe.options import ChatOptions
 from tokenmill.store.policies import ChatPolicies, Policies

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode.probe import probe
 from tokenmill.encode.split_file import as_tokenizer_file, find_split
-from tokenmill.encode.words import LIBRARY, word_splitters
-from tokenmill.errors import EngineError
+from tokenmill.encode.splitters import LIBRARY, word_splitters
+from tokenmill.encode.words.digits import with_digits
+from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.place import Access
@@ -34,8 +36,6 @@ from tokenmill.run.start.inputs import (
     refuse_output_inside,
     sample_texts,
 )
-from tokenmill.words.digits import with_digits
-from tokenmill.words.splits import Split
 
 
 class CountIdentity(msgspec.Struct, kw_only=True):

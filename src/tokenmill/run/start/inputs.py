@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenmill.cloud.names import ObjectName, is_remote
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS
@@ -17,6 +16,7 @@ from tokenmill.read.sources import Source, fetch_sources
 from tokenmill.read.units import Extent, decompressed_bytes
 from tokenmill.run.commit.identity import InputIdentity
 from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
+from tokenmill.store.cloud.names import ObjectName, is_remote
 
 MAX_SAMPLE_TEXTS = 200
 MAX_SAMPLE_CHARACTERS = 400_000

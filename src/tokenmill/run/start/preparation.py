@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.engine_ranking import Candidates, rank_engines
@@ -15,7 +16,6 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import probe, require_harmless
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.errors import EngineError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.pool import end_idle_parsers
 from tokenmill.read.places.place import Access

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenmill.errors import InputChangedError, OutputConflictError, VerificationError
+from tokenmill.core.errors import InputChangedError, OutputConflictError, VerificationError
 from tokenmill.run.commit.lock import How, locked
 from tokenmill.run.commit.workspace import JOB_NAME, Overwrite, Workspace
 from tokenmill.run.start.agreement import Start, agree_on_start

@@ -13,15 +13,15 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tokenmill.boundaries import join_batches
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import DocumentBatch, TokenBatch
+from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.steps import Step
-from tokenmill.errors import EngineError
 from tokenmill.read.digests import ReadDigests
 from tokenmill.read.sources import Source
-from tokenmill.records import DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
 from tokenmill.run.units.sampling import UInt64Array, document_hashes, place_hashes

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.steps import Step
-from tokenmill.errors import EngineError
 from tokenmill.read.sources import Sources
-from tokenmill.records import DocumentBatch
 
 
 class Encoding(msgspec.Struct, tag="encoding", kw_only=True):

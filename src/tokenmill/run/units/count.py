@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tokenmill.core.errors import DataError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.split_file import as_tokenizer_file
+from tokenmill.encode.splitters import LIBRARY, load_splitter
 from tokenmill.encode.steps import Step, steps_before_model
-from tokenmill.encode.words import LIBRARY, load_splitter
-from tokenmill.errors import DataError
-from tokenmill.records import DocumentBatch
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.table import WordTable
 from tokenmill.run.units.assignment import Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.tasks import (
@@ -31,8 +33,6 @@ from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.rejected import RejectedWriter
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.table import WordTable
 
 MAX_GROUP_CHARACTERS = 1_000
 GROUP_ROOM = 1 << 8

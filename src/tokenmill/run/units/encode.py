@@ -9,7 +9,9 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import enclose_documents, ends_with, join_batches, without_ends
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.records import CharSpans, DocumentBatch, TokenBatch
+from tokenmill.encode.boundaries import enclose_documents, ends_with, join_batches, without_ends
 from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
@@ -19,8 +21,6 @@ from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.errors import DataError, UserError
-from tokenmill.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.run.units.assignment import NO_LIMIT, Setup
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import chosen

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.records import DocumentBatch
+from tokenmill.core.records import DocumentBatch
 
 UInt64Array = npt.NDArray[np.uint64]
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill.errors import DataError
+from tokenmill.core.errors import DataError
+from tokenmill.encode.words.splits import Split
 from tokenmill.store.policies import EncodePolicies
-from tokenmill.words.splits import Split
 
 
 class TokenizerTask(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam, check_engine
-from tokenmill.errors import EngineError
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.read.sources import Source
-from tokenmill.records import DocumentBatch
 from tokenmill.run.units.assignment import (
     NO_LIMIT,
     Assignment,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import TokenmillError, VerificationError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import TokenmillError, VerificationError
+from tokenmill.core.paths import is_safe_path
 from tokenmill.store.canonical import RESTORE, read_sealed
 from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd
 from tokenmill.store.manifest import (

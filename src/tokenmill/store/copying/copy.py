@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from tokenmill.cloud.names import is_remote
-from tokenmill.errors import OutputConflictError, UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.contents import (
     CopiedPlan,
     read_manifest_of,

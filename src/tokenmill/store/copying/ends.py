@@ -10,15 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tokenmill.cloud.names import WEB, ObjectName, is_remote
-from tokenmill.paths import local_path
+from tokenmill.core.paths import local_path
+from tokenmill.store.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.store.files import path_inside, storage_errors, temporary_folder
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.ownership import TEMPORARY
 
 if TYPE_CHECKING:
-    from tokenmill.cloud.client import Client
+    from tokenmill.store.cloud.client import Client
 
 PIECE_BYTES = 8 << 20
 PLANS = "plans"
@@ -148,7 +148,9 @@ def open_end(location: str | Path, what: str) -> CopyEnd:
         UserError: it is neither a path nor the address of an object store.
     """
     if is_remote(location):
-        from tokenmill.cloud.client import open_client  # imported late: loads the client library
+        from tokenmill.store.cloud.client import (
+            open_client,  # imported late: loads the client library
+        )
 
         return BucketEnd(open_client(str(location)))
     return FolderEnd(local_path(location, what))

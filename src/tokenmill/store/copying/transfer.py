@@ -11,8 +11,8 @@ from pathlib import Path
 
 import xxhash
 
-from tokenmill.errors import StorageError, VerificationError
-from tokenmill.records import Advance
+from tokenmill.core.errors import StorageError, VerificationError
+from tokenmill.core.records import Advance
 from tokenmill.store.copying.contents import damaged
 from tokenmill.store.copying.ends import CopyEnd
 from tokenmill.store.files import storage_errors

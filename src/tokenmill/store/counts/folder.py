@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 import xxhash
 
-from tokenmill.errors import OutputConflictError, UserError, VerificationError
-from tokenmill.paths import local_path
+from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.paths import local_path
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import Split
 from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.counts.merging import LeftOut, Merge, merged
@@ -26,8 +28,6 @@ from tokenmill.store.counts.soundness import check_words
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import path_inside, storage_errors
 from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import Split
 
 COUNTS_NAME = "counts.json"
 COUNTS_FORMAT = "tokenmill-counts"

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tokenmill.compiled import compiled, inner, mapped_array
-from tokenmill.errors import UserError
-from tokenmill.records import Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.kernels.compiled import compiled, inner, mapped_array
 from tokenmill.store.manifest import MAX_COUNT, Count
-from tokenmill.words.counts import UInt8Array, WordCounts
 
 UInt64Array = np.ndarray[tuple[int], np.dtype[np.uint64]]
 

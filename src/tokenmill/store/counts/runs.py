@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.errors import VerificationError
+from tokenmill.core.errors import VerificationError
+from tokenmill.encode.words.counts import UInt8Array, WordCounts
 from tokenmill.store.counts.soundness import check_words
 from tokenmill.store.file_map import FileMap
-from tokenmill.words.counts import UInt8Array, WordCounts
 
 _MAGIC = b"tmwords1"
 _ALIGNMENT = 8

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inner
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.store.manifest import MAX_COUNT
-from tokenmill.words.counts import UInt8Array, WordCounts
 
 _PROBLEMS = (
     "",

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tokenmill.cloud.client import Client
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.objects.object_store import ObjectEntry
 
 WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.cloud.names import CLOUDS, WEB, ObjectName, is_remote
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.store.cloud.names import CLOUDS, WEB, ObjectName, is_remote
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
 
@@ -23,7 +23,7 @@ def open_store(location: str) -> ObjectStore:
         places = ", ".join(f"{cloud}://BUCKET/PREFIX" for cloud in CLOUDS)
         hint = f"choose a folder, or one of {places}"
         raise UserError("cannot write to this location", where=location, why=why, hint=hint)
-    from tokenmill.cloud.client import open_client  # imported late: loads the client library
+    from tokenmill.store.cloud.client import open_client  # imported late: loads the client library
     from tokenmill.store.objects.bucket import BucketStore
 
     return BucketStore(open_client(location))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 from tokenmill.store.files import storage_errors
 from tokenmill.store.objects.folder import UNCERTAIN, WITHOUT_LINKS, FolderStore
 from tokenmill.store.objects.object_store import ObjectStore

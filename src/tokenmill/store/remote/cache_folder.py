@@ -22,8 +22,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from tokenmill.errors import OutputConflictError, StorageError
-from tokenmill.paths import local_path
+from tokenmill.core.errors import OutputConflictError, StorageError
+from tokenmill.core.paths import local_path
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.files import lock_if_free, storage_errors
 

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from tokenmill.cloud.admission import admission_environment
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
+from tokenmill.store.cloud.admission import admission_environment
 from tokenmill.store.remote.messages import Answer, Request, Setup
 
 STARTS = 3

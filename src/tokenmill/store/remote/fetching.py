@@ -22,10 +22,10 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from tokenmill.cloud.client import Client, open_client
-from tokenmill.error_records import ErrorRecord
-from tokenmill.errors import MissingObjectError, StorageError, UserError, VerificationError
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import MissingObjectError, StorageError, UserError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
+from tokenmill.store.cloud.client import Client, open_client
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
 from tokenmill.store.files import storage_errors, temporary_folder, whole_file
 from tokenmill.store.remote.messages import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill.error_records import ErrorRecord
+from tokenmill.core.error_records import ErrorRecord
 
 
 class FetchBlocks(msgspec.Struct, frozen=True, kw_only=True, tag="blocks"):

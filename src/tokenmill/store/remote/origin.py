@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tokenmill.cloud.names import WEB, ObjectName
-from tokenmill.errors import MissingObjectError, TokenmillError, UserError, VerificationError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import MissingObjectError, TokenmillError, UserError, VerificationError
+from tokenmill.core.paths import is_safe_path
+from tokenmill.store.cloud.names import WEB, ObjectName
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.files import (
     path_inside,

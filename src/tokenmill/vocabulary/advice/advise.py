@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tokenmill.costs import (
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import (
     FLOPS_PER_WEIGHT,
     embedding_parameters,
 )
-from tokenmill.errors import UserError
 from tokenmill.vocabulary.advice.lengths import LengthCurve
 from tokenmill.vocabulary.advice.scaling import (
     FITTED_PARAMETERS,

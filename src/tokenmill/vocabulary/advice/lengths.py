@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill.records import Advance, Int64Array
+from tokenmill.core.records import Advance, Int64Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.store.counts.folder import open_counts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.symbols import Alphabet, byte_symbols, character_symbols
-from tokenmill.words.counts import WordCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenmill.costs import ModelShape, named_shape
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.pack.costs import ModelShape, named_shape
 from tokenmill.vocabulary.advice.scaling import (
     optimal_compute,
     optimal_parameters,

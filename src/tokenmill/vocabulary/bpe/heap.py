@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenmill.compiled import inlined
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import inlined
 from tokenmill.vocabulary.bpe.slots import Integer
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.vocabulary.bpe.heap import Heap, push, remove_first, replace_first
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, Pairs, add, allowed, find, note
 from tokenmill.vocabulary.bpe.slots import Integer, Slots, join, stop_of_pair, word_of

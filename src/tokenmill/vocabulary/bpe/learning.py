@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenmill.records import Advance, Int32Array
+from tokenmill.core.records import Advance, Int32Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.heap import Heap
 from tokenmill.vocabulary.bpe.kernel import (
     ANSWERED,
@@ -38,7 +39,6 @@ from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, frequent_pairs
 from tokenmill.vocabulary.bpe.slots import BLOCK_BITS, Slots, packed
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols, require_countable
 from tokenmill.vocabulary.bpe.token_hashes import add_strings, new_spelling
-from tokenmill.words.counts import WordCounts
 
 MERGES_A_CALL = 1000
 """Between calls of the kernel, progress is shown and Ctrl-C is handled."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tokenmill.errors import UserError
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.symbols import Symbols
 
 

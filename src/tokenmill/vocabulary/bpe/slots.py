@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined
 
 Integer = int | np.int64
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.records import Advance
+from tokenmill.core.records import Advance
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.encoding import segment
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import Symbols, given_symbols
-from tokenmill.words.counts import WordCounts
 
 SPACE = 0x20
 

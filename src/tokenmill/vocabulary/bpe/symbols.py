@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode import encodings
-from tokenmill.errors import UserError
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.vocabulary.bpe.slots import Integer
-from tokenmill.words.counts import UInt8Array, WordCounts
 
 NUM_CODE_POINTS = 0x110000
 DROPPED = -1

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.records import Int64Array
 from tokenmill.encode.subword.pair_table import NOTHING, PairTable, slot_of
-from tokenmill.records import Int64Array
+from tokenmill.encode.words.counts import UInt8Array
+from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.vocabulary.bpe.slots import Integer
-from tokenmill.words.counts import UInt8Array
 
 BASE = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1

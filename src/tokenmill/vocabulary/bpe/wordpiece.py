@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenmill.records import Advance
+from tokenmill.core.records import Advance
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import Alphabet, character_symbols
-from tokenmill.words.counts import WordCounts
 
 CONTINUING_PREFIX = "##"
 MAX_TOKEN_CHARACTERS = 100

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
 from tokenmill.encode.exactness import compare_tokens
@@ -19,10 +21,8 @@ from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.errors import EngineError, UserError
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import split_of
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import split_of
 
 Json = dict[str, Any]
 CHECKED_WORDS = 10_000

@@ -10,14 +10,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, read_bounded
+from tokenmill.core.records import Advance
 from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
-from tokenmill.paths import local_path, read_bounded
-from tokenmill.records import Advance
+from tokenmill.encode.words.splits import SPLITS, Split, split_of
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.canonical import canonical_json, sealed
@@ -30,7 +31,6 @@ from tokenmill.vocabulary.changing.record import Change, require_free, write_cha
 from tokenmill.vocabulary.changing.renumbering import NewIds, renumbered_config
 from tokenmill.vocabulary.changing.trim import trim
 from tokenmill.vocabulary.training.provenance import versions
-from tokenmill.words.splits import SPLITS, Split, split_of
 
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")

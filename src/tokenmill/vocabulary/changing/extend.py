@@ -20,11 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.errors import InternalError, UserError
+from tokenmill.core.records import Advance, Int64Array, TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.model_alone import ModelAlone, Pair, is_version, merge_pair
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.errors import InternalError, UserError
-from tokenmill.records import Advance, Int64Array, TokenBatch
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
@@ -35,7 +36,6 @@ from tokenmill.vocabulary.changing.base import (
     num_tokens,
     segmented,
 )
-from tokenmill.words.counts import WordCounts
 
 BoolArray = npt.NDArray[np.bool_]
 

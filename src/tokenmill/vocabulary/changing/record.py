@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 import xxhash
 
-from tokenmill.errors import OutputConflictError
+from tokenmill.core.errors import OutputConflictError
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.files import fsync_path, rename_flushed, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry

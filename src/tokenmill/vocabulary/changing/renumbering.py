@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 
 Json = dict[str, Any]
 NewIds = Sequence[int | None]

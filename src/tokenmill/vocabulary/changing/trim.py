@@ -22,9 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenmill.core.errors import InternalError, UserError
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.model_alone import ModelAlone, is_version, merge_pair
-from tokenmill.errors import InternalError, UserError
-from tokenmill.records import Int64Array, TokenBatch
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import (
     Base,
     Json,
@@ -33,7 +34,6 @@ from tokenmill.vocabulary.changing.base import (
     segmented,
 )
 from tokenmill.vocabulary.changing.renumbering import renumbered
-from tokenmill.words.counts import WordCounts
 
 NO_RANK = 1 << 62
 

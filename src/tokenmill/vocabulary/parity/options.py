@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenmill.errors import UserError
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.vocabulary.bpe.merges import Merges
 
 MAX_NUMBER = 1 << 31

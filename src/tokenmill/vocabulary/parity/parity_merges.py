@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.errors import UserError
-from tokenmill.records import Advance, Int64Array
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance, Int64Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.kernel import Merged, Neighbours
 from tokenmill.vocabulary.bpe.merges import Merges
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, Pairs, count_pairs, indexed
@@ -38,7 +39,6 @@ from tokenmill.vocabulary.parity.kernel import (
 from tokenmill.vocabulary.parity.options import ParityMerges, ParityOptions
 from tokenmill.vocabulary.parity.queues import NONE, Queues, Strings
 from tokenmill.vocabulary.parity.turns import NOBODY, Turns
-from tokenmill.words.counts import WordCounts
 
 MAX_TOKENS = 1 << 31
 """The limit of token ids over all texts, which take half of a key."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, inlined, inner
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined, inner
 from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK
 from tokenmill.vocabulary.bpe.slots import Integer
 

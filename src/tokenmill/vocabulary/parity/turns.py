@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined, inner
-from tokenmill.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.kernels.compiled import compiled, inlined, inner
 
 NOBODY = -1
 

@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import UserError
-from tokenmill.words.sentencepiece import SPACE, metaspace
-from tokenmill.words.sentencepiece_model import (
+from tokenmill.encode.words.sentencepiece import SPACE, metaspace
+from tokenmill.encode.words.sentencepiece_model import (
     BPE,
     CONTROL,
     NORMAL,

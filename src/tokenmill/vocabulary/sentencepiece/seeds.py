@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.sentencepiece import SPACE
 
 BoolArray = npt.NDArray[np.bool_]
 MAX_SEEDS = 1_000_000

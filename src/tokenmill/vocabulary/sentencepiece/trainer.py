@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from tokenmill.errors import EngineError, TokenmillError, UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import EngineError, TokenmillError, UserError
+from tokenmill.core.records import Advance
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.sentencepiece_model import published
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
@@ -30,8 +32,6 @@ from tokenmill.vocabulary.sentencepiece.trainer_words import (
     SpelledWords,
     spelled,
 )
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.sentencepiece_model import published
 
 _MAX_UNITS = 1 << 30
 """The library counts twice the characters and words in 32 bits."""

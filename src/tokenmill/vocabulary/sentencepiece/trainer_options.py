@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenmill.errors import UserError
-from tokenmill.words.sentencepiece import NormalizationRule, Normalizer, named_normalizer
-from tokenmill.words.splits import Split, sentencepiece_split
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.sentencepiece import NormalizationRule, Normalizer, named_normalizer
+from tokenmill.encode.words.splits import Split, sentencepiece_split
 
 NO_ID = -1
 NUM_BYTES = 256

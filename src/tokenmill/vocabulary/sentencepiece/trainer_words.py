@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.errors import UserError
-from tokenmill.words.counts import UInt8Array, WordCounts
-from tokenmill.words.sentencepiece import SPACE
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.encode.words.sentencepiece import SPACE
 
 MAX_WORD_CHARACTERS = 4_096
 """The library aborts on words of 65,537 characters, and training Unigram takes seconds for each

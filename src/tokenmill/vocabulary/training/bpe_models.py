@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
 from tokenmill.encode.published_encodings import ENCODINGS
-from tokenmill.errors import UserError
-from tokenmill.records import Advance
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import Split
 from tokenmill.store.counts.folder import open_counts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
@@ -23,8 +25,6 @@ from tokenmill.vocabulary.training.tokenizer_json import (
     numbered,
     pre_tokenizers,
 )
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import Split
 
 SMALLEST_SIZE = 512
 """The first size of the curve; the following ones are doubled."""

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import InternalError
+from tokenmill.core.records import Advance, TokenBatch
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import InternalError
-from tokenmill.records import Advance, TokenBatch
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.training.lesson import Vocabulary
 from tokenmill.vocabulary.training.provenance import LongToken
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.sentencepiece import SPACE
 
 BATCH_WORDS = 1 << 16
 MAX_WORDS = 1 << 20

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.splits import Split
 from tokenmill.vocabulary.training.options import TrainOptions
 from tokenmill.vocabulary.training.special_tokens import SpecialTokens
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.splits import Split
 
 
 @dataclass(frozen=True, slots=True)

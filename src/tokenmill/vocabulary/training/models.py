@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenmill.records import Advance
+from tokenmill.core.records import Advance
 from tokenmill.vocabulary.training.bpe_models import learn_bpe
 from tokenmill.vocabulary.training.lesson import Learned, Lesson
 from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, Model

@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.digits import Digits
 from tokenmill.run.recipe.checks import make_sections, section_of
-from tokenmill.words.digits import Digits
 
 Model = Literal[
     "bpe", "wordpiece", "unigram", "wordlevel", "sentencepiece-bpe", "sentencepiece-unigram"

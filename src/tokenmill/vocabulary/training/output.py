@@ -24,8 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.errors import OutputConflictError, VerificationError
-from tokenmill.paths import local_path, read_bounded
+from tokenmill.core.errors import OutputConflictError, VerificationError
+from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenmill.errors import UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.encode.words.sentencepiece_model import read_model
+from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePieceOptions
@@ -13,9 +16,6 @@ from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary
 from tokenmill.vocabulary.training.options import Role
 from tokenmill.vocabulary.training.output import spelled
 from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor
-from tokenmill.words.counts import WordCounts
-from tokenmill.words.sentencepiece_model import read_model
-from tokenmill.words.splits import SENTENCEPIECE_SPLITS
 
 COMPARED_WORDS = 2_000
 _ID_ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad")

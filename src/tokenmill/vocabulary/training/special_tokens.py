@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.vocabulary.training.options import ROLES, Model, Role, SpecialOptions
 
 MASKED: dict[Role, str] = {

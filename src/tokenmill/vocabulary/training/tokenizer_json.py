@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
+from tokenmill.encode.words.splits import Split
 from tokenmill.vocabulary.training.options import Role
-from tokenmill.words.splits import Split
 
 Json = dict[str, Any]
 

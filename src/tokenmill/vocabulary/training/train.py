@@ -18,9 +18,10 @@ from typing import Any
 
 import msgspec
 
+from tokenmill.core.errors import InputChangedError, OutputConflictError, UserError
+from tokenmill.core.records import Advance
 from tokenmill.encode.split_file import find_split
-from tokenmill.errors import InputChangedError, OutputConflictError, UserError
-from tokenmill.records import Advance
+from tokenmill.encode.words.digits import with_digits
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
@@ -33,7 +34,6 @@ from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, TrainOptions
 from tokenmill.vocabulary.training.output import claimed, config_files, read_template
 from tokenmill.vocabulary.training.provenance import CountsEntry, SizeEntry, Training, versions
 from tokenmill.vocabulary.training.special_tokens import special_tokens, usual_roles
-from tokenmill.words.digits import with_digits
 
 LONG_CHARACTERS = 128
 """Longer tokens get a note."""
@@ -77,7 +77,7 @@ def train(
     Raises:
         OutputConflictError: the output folder has other content.
         UserError: options contradict each other, or the counts.
-        TokenmillError: see `tokenmill.errors`.
+        TokenmillError: see `tokenmill.core.errors`.
     """
     events = events or TrainEvents()
     template = read_template(options.special.chat_template)

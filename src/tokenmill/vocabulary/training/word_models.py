@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenmill.errors import UserError
-from tokenmill.records import Advance
+from tokenmill.core.errors import UserError
+from tokenmill.core.records import Advance
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.wordpiece import WordPieceOptions, learn_wordpiece
 from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary, alphabet_limit
 from tokenmill.vocabulary.training.output import spelled
@@ -18,7 +19,6 @@ from tokenmill.vocabulary.training.tokenizer_json import (
     wordlevel_model,
     wordpiece_model,
 )
-from tokenmill.words.counts import WordCounts
 
 
 def learn_word_pieces(lesson: Lesson, advance: Advance) -> Learned:

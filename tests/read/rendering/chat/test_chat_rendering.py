@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.rendering.chat import process
 from tokenmill.read.rendering.chat.conversations import CHATML, Conversations
 from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.records import UInt32Array
+from tokenmill.core.records import UInt32Array
 
 LABEL, FAR = 0x800000FF, 0x200
 """Bit masks of a unit: its label, and the flag for a large offset."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import byte_at, eight_bytes_at, inlined, inner, trailing_zeros
+from tokenmill.core.records import Int64Array
 from tokenmill.encode.engines.chunks.cuts import Cuts
-from tokenmill.records import Int64Array
+from tokenmill.kernels.compiled import byte_at, eight_bytes_at, inlined, inner, trailing_zeros
 
 CHUNKS_A_BLOCK = 128
 BLOCK_ROOM = CHUNKS_A_BLOCK + 9

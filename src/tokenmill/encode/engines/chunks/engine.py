@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.slots import DOCUMENT, PADDING
 from tokenmill.encode.engines.chunks.table import ChunkTable
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 _NOTHING = TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
 

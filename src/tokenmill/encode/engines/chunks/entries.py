@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.compiled import compiled, eight_bytes_at
+from tokenmill.core.records import Int64Array, UInt32Array
 from tokenmill.encode.engines.chunks.slots import (
     COUNT_SHIFT,
     KEY_BITS,
@@ -16,8 +16,8 @@ from tokenmill.encode.engines.chunks.slots import (
     TAG_BITS,
     Entries,
 )
-from tokenmill.records import Int64Array, UInt32Array
-from tokenmill.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.encode.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.kernels.compiled import compiled, eight_bytes_at
 
 
 @compiled

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from tokenmill.encode.engines.chunks.charsmap import read_charsmap
-from tokenmill.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
+from tokenmill.encode.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
 
 Json = dict[str, Any]
 

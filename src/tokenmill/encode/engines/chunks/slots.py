@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import compiled, eight_bytes_at, folded_product, inner, prefetch
+from tokenmill.core.records import Int64Array, UInt32Array
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.edges import BLOCK_ROOM, addresses_of, find_edges
-from tokenmill.records import Int64Array, UInt32Array
-from tokenmill.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.encode.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.kernels.compiled import compiled, eight_bytes_at, folded_product, inner, prefetch
 
 SLOT_WORDS = 4
 MAX_SLOT_BYTES = 16

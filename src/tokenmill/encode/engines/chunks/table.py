@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.engines.chunks import slots as s
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.edges import BLOCK_ROOM
 from tokenmill.encode.engines.chunks.entries import complete, keep_ids, rehash
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
-from tokenmill.words.byte_strings import UInt8Array, UInt64Array, grown
+from tokenmill.encode.words.byte_strings import UInt8Array, UInt64Array, grown
 
 MIN_SLOTS = 1 << 16
 """Must be at least 1024, so that a sixth of the slots is more than a block has chunks."""

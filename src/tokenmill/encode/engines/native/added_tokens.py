@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Engine
-from tokenmill.records import TokenBatch
 
 
 class AddedTokens:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json, matched_tokens, normalizers
@@ -33,8 +34,7 @@ from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.engines.routing import RoutedEngine
 from tokenmill.encode.model_alone import merges_of
 from tokenmill.encode.subword.merges import MergeTable, merge_table, merge_words
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 

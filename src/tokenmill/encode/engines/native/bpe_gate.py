@@ -12,7 +12,7 @@ from tokenmill.encode.engines.chunks.locality import (
     pre_tokenizers,
 )
 from tokenmill.encode.engines.gate import needed_bytes
-from tokenmill.words.patterns import (
+from tokenmill.encode.words.patterns import (
     CLIP_SPECIALS,
     CLIP_SPLIT,
     NUMBERS,

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.engines.native.bpe_gate import MARK
 from tokenmill.encode.engines.native.double_array import double_array
 from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
-from tokenmill.records import Int32Array, Int64Array
-from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.utf8 import code_at, size_at
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.words.utf8 import code_at, size_at
+from tokenmill.kernels.compiled import byte_at, compiled, inlined
 
 Json = dict[str, Any]
 

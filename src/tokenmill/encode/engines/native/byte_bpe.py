@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import make_cuts
@@ -23,9 +24,8 @@ from tokenmill.encode.engines.native.byte_words import ByteWords
 from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.model_alone import merges_of
 from tokenmill.encode.subword.merges import merge_table, merge_words
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.patterns import CLIP_SPECIALS
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.words.patterns import CLIP_SPECIALS
 
 BoolArray = npt.NDArray[np.bool_]
 

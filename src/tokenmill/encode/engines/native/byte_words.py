@@ -9,22 +9,22 @@ import itertools
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engines.chunks.locality import Json, normalizers, with_library
 from tokenmill.encode.engines.native.bpe_gate import splits_like_clip, splits_like_falcon
-from tokenmill.errors import EngineError
-from tokenmill.records import Int64Array
-from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.characters import DIGIT, characters
-from tokenmill.words.scanning import (
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.words.characters import DIGIT, characters
+from tokenmill.encode.words.scanning import (
     Scanner,
     clip_scanner,
     composed_already,
     falcon_scanner,
     scanner_of,
 )
-from tokenmill.words.splits import split_of
+from tokenmill.encode.words.splits import split_of
 
 _CAPITALS = slice(ord("A"), ord("Z") + 1)
 _LOWER = np.arange(256, dtype=np.uint8)

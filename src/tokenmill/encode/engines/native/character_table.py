@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.boundaries import offsets_from_lengths
+from tokenmill.core.errors import EngineError
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engines.chunks.charsmap import read_charsmap
 from tokenmill.encode.engines.chunks.locality import (
     JOINING,
@@ -48,10 +49,9 @@ from tokenmill.encode.engines.native.pipeline import (
     read_pipeline,
     replaces_pair,
 )
-from tokenmill.errors import EngineError
-from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.characters import COMPOSED as OTHERWISE
-from tokenmill.words.characters import FIXED, SURROGATES, characters
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.words.characters import COMPOSED as OTHERWISE
+from tokenmill.encode.words.characters import FIXED, SURROGATES, characters
 
 _SEPARATOR = "\u3401"
 """A separator that no normalizer produces or changes; this is checked."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
-from tokenmill.errors import EngineError
-from tokenmill.records import Int32Array, Int64Array
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.kernels.compiled import compiled
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -16,14 +16,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import with_documents
+from tokenmill.core.installed import installed_version
+from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.encode.boundaries import with_documents
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import Cuts
 from tokenmill.encode.engines.chunks.engine import ChunkEngine
 from tokenmill.encode.engines.memo import ReferenceChunks
-from tokenmill.installed import installed_version
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 

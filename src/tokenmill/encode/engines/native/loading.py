@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tokenmill.core.errors import EngineError
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.locality import Json
 from tokenmill.encode.engines.native.bpe_gate import bpe_objection, is_bert, is_byte_level
@@ -18,7 +19,6 @@ from tokenmill.encode.engines.native.wordpiece_gate import (
     word_piece_objection,
 )
 from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.errors import EngineError
 
 if TYPE_CHECKING:
     from tokenmill.encode.engines.native.engine import NativeModel

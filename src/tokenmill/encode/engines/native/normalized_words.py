@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.boundaries import offsets_from_lengths
-from tokenmill.compiled import compiled
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engines.chunks.locality import Json, pre_tokenizers, with_library
-from tokenmill.errors import EngineError
-from tokenmill.records import Int32Array, Int64Array
-from tokenmill.words.byte_strings import UInt8Array
-from tokenmill.words.utf8 import code_at, size_at
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.words.utf8 import code_at, size_at
+from tokenmill.kernels.compiled import compiled
 
 BoolArray = npt.NDArray[np.bool_]
 

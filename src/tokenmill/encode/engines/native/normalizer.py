@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import byte_at, compiled, inlined
+from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.engines.native.pipeline import (
     AT_START,
     JOIN_SPACES,
     PREFIX,
     STRIP_END,
 )
-from tokenmill.records import Int32Array, Int64Array
-from tokenmill.words.byte_strings import UInt8Array, grown
-from tokenmill.words.utf8 import code_at, size_at
+from tokenmill.encode.words.byte_strings import UInt8Array, grown
+from tokenmill.encode.words.utf8 import code_at, size_at
+from tokenmill.kernels.compiled import byte_at, compiled, inlined
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ from itertools import dropwhile
 from typing import NamedTuple
 
 from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
-from tokenmill.words.patterns import LAST_SPACE
+from tokenmill.encode.words.patterns import LAST_SPACE
 
 JOIN_SPACES, STRIP_END, PREFIX, AT_START = (1 << bit for bit in range(4))
 """Rules for spaces: join several to one; strip white space at the end; add a ▁ before a text that

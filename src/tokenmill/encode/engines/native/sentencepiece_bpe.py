@@ -25,7 +25,7 @@ from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.engines.native.sentencepiece_gate import parts_of
 from tokenmill.encode.subword.merges import MergeTable
 from tokenmill.encode.subword.pair_table import NOTHING, pair_table
-from tokenmill.words.sentencepiece_model import (
+from tokenmill.encode.words.sentencepiece_model import (
     BYTE,
     NORMAL,
     USER_DEFINED,

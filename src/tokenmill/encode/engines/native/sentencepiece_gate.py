@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
+from tokenmill.core.errors import UserError
 from tokenmill.encode.engines.native.bpe_gate import MARK
-from tokenmill.errors import UserError
-from tokenmill.words.sentencepiece_model import (
+from tokenmill.encode.words.sentencepiece_model import (
     BPE,
     BYTE,
     CONTROL,

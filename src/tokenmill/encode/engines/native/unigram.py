@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled, inlined
+from tokenmill.core.records import Int32Array, Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.engines.native.normalizer import (
     MARK_1,
     MARK_2,
@@ -21,8 +21,8 @@ from tokenmill.encode.engines.native.normalizer import (
     BoolArray,
     Normalizer,
 )
-from tokenmill.records import Int32Array, Int64Array, TokenBatch, UInt32Array
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.kernels.compiled import compiled, inlined
 
 FloatArray = npt.NDArray[np.float64]
 

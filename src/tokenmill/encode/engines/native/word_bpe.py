@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engines.chunks.cuts import make_cuts
 from tokenmill.encode.engines.chunks.locality import Json, matched_contents
@@ -23,8 +24,7 @@ from tokenmill.encode.engines.native.engine import NativeEngine
 from tokenmill.encode.engines.native.normalized_words import character_images, normalized_words
 from tokenmill.encode.model_alone import merges_of
 from tokenmill.encode.subword.merges import merge_table, merge_words
-from tokenmill.records import Int64Array, TokenBatch
-from tokenmill.words.byte_strings import UInt8Array
+from tokenmill.encode.words.byte_strings import UInt8Array
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.compiled import compiled
+from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.engines.chunks.locality import Json
 from tokenmill.encode.engines.native.normalized_words import character_images, normalized_words
-from tokenmill.records import Int64Array, TokenBatch, UInt32Array
-from tokenmill.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.encode.words.byte_strings import UInt8Array, UInt64Array
+from tokenmill.kernels.compiled import compiled
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -11,12 +11,12 @@ from tokenmill.read.formats.format import Block, Parse, Part, SpoolWriter
 from tokenmill.read.formats.tables import isolated
 
 if TYPE_CHECKING:
+    from tokenmill.core.records import DocumentBatch
     from tokenmill.read.documents import SpooledPart
     from tokenmill.read.formats.tables.messages import TableFile
     from tokenmill.read.formats.tables.table import Table
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
-    from tokenmill.records import DocumentBatch
 
 
 class TableFormat:

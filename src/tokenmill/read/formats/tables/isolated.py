@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from tokenmill.errors import TokenmillError
+from tokenmill.core.errors import TokenmillError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.messages import (
     BATCHES_PER_DECODE,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from io import FileIO
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from tokenmill.errors import EngineError, InternalError, TokenmillError, UserError
+from tokenmill.core.errors import EngineError, InternalError, TokenmillError, UserError
 from tokenmill.read.compression import damaged
 from tokenmill.read.formats.tables.messages import (
     Announced,

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from tokenmill.errors import TokenmillError, UserError
+from tokenmill.core.errors import TokenmillError, UserError
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import (

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.fields import field_hint
 from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
 from tokenmill.read.formats.tables.table import Announce, Table

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.records import RecordRenderer, as_json
 from tokenmill.read.values import char_spans, column_value
-from tokenmill.records import DocumentBatch, Int64Array, Rejection
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from tokenmill.errors import StorageError
-from tokenmill.paths import local_path
+from tokenmill.core.errors import StorageError
+from tokenmill.core.paths import local_path
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES

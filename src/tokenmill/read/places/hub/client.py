@@ -22,8 +22,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
 
-from tokenmill.cloud.reach import require_reachable
-from tokenmill.errors import DataError, InputChangedError
+from tokenmill.core.errors import DataError, InputChangedError
 from tokenmill.read.places.hub.file import HubFile
 from tokenmill.read.places.hub.names import HubName, is_commit
 from tokenmill.read.places.hub.patience import MAX_FIRST_FAILURES, Check, Patience
@@ -35,6 +34,7 @@ from tokenmill.read.places.hub.refusals import (
     refusal,
     require_library,
 )
+from tokenmill.store.cloud.reach import require_reachable
 
 MAX_ANSWER_BYTES = 1 << 26
 MAX_ENTRIES = 1_000_000

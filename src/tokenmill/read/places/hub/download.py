@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from typing import Any, BinaryIO
 
-from tokenmill.errors import DamagedInputError, StorageError
+from tokenmill.core.errors import DamagedInputError, StorageError
 from tokenmill.read.places.hub.background import in_background
 from tokenmill.read.places.hub.cache import HubCache, cache_errors, has_size
 from tokenmill.read.places.hub.client import HubClient

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tokenmill.errors import DataError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import DataError
+from tokenmill.core.paths import is_safe_path
 from tokenmill.read.places.hub.names import HubName, is_commit, parse_hub_name
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from tokenmill.errors import UserError
-from tokenmill.paths import is_safe_path
-from tokenmill.suggestions import nearest
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import is_safe_path
+from tokenmill.core.suggestions import nearest
 
 PREFIX = "hf://"
 DEFAULT_REVISION = "main"

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from tokenmill.errors import StorageError
+from tokenmill.core.errors import StorageError
 
 LOGGER = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tokenmill.errors import InputChangedError, StorageError
+from tokenmill.core.errors import InputChangedError, StorageError
 from tokenmill.read.places.hub.cache import HubCache, has_size
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.download import download

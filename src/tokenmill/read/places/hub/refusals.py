@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from tokenmill.errors import StorageError, UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub.names import is_commit, parse_hub_name
 
 BUSY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.places.globs import fixed_folder, is_glob, matches
 from tokenmill.read.places.hub.client import HubClient
 from tokenmill.read.places.hub.file import HubFile

@@ -10,11 +10,11 @@ import functools
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from tokenmill.cloud.client import Client, ObjectInfo
-from tokenmill.cloud.names import ObjectName
-from tokenmill.errors import UserError
+from tokenmill.core.errors import UserError
 from tokenmill.read.places.globs import fixed_folder, is_glob, matches
 from tokenmill.read.places.saved import DESCRIPTIONS, is_saved, saved_files
+from tokenmill.store.cloud.client import Client, ObjectInfo
+from tokenmill.store.cloud.names import ObjectName
 
 
 def expand(client: Client, name: ObjectName, *, is_folder: bool) -> list[ObjectInfo]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from tokenmill.cloud.client import Client
-from tokenmill.cloud.loop import wait
 from tokenmill.read.compression import SNIFF_BYTES, damaged
 from tokenmill.read.detection import AUTO, detect
 from tokenmill.read.places.read_ahead import ReadAheadFile
+from tokenmill.store.cloud.client import Client
+from tokenmill.store.cloud.loop import wait
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tokenmill.cloud.client import Client, ObjectInfo, open_client
-from tokenmill.cloud.names import ObjectName
-from tokenmill.errors import DataError, UserError
-from tokenmill.paths import is_safe_path
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.paths import is_safe_path
 from tokenmill.read.places.globs import is_glob
 from tokenmill.read.places.objects.expansion import expand
 from tokenmill.read.places.objects.file import ObjectFile
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
+from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
+from tokenmill.store.cloud.names import ObjectName
 
 MAX_NAMES_AT_ONCE = 32
 

@@ -24,8 +24,8 @@ from typing import IO, Any, NoReturn, cast
 
 import msgspec
 
-from tokenmill.errors import DataError, InternalError, TokenmillError, UserError
-from tokenmill.installed import install_command
+from tokenmill.core.errors import DataError, InternalError, TokenmillError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
 

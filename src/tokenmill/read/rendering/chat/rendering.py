@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import jinja2
 
-from tokenmill.errors import DataError, UserError
+from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.chat.markers import ControlStrings, TurnMarkers
 from tokenmill.read.rendering.chat.records import conversation_of

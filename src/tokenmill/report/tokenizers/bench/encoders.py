@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from tokenmill.core.records import TokenBatch, UInt32Array
 from tokenmill.encode.encodings import encoding_of, parse_ranks
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.records import TokenBatch, UInt32Array
 from tokenmill.report.tokenizers.bench.arrangements import Arrangement
 
 ENGINE_CACHE_BYTES = 500_000_000

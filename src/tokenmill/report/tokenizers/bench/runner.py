@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tokenmill.core.errors import InternalError, Interrupted
+from tokenmill.core.records import Advance
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.errors import InternalError, Interrupted
-from tokenmill.records import Advance
 from tokenmill.report.tokenizers.bench.arrangements import (
     Arrangement,
     arrangements_for,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
 
 RENYI_ORDER = 2.5
 """The order that correlated best with translation quality in the paper; its code defaults to 3.0,

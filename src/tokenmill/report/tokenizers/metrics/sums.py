@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.records import Int64Array
+from tokenmill.core.records import Int64Array
 
 CONFIDENCE = 0.95
 

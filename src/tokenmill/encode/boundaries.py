@@ -1,0 +1,127 @@
+"""Arithmetic of lengths, offsets and token boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.core.records import CharSpans, Int64Array, TokenBatch
+
+LONG_DOCUMENT_TOKENS = 1_000
+"""Average length in tokens from which documents are copied one by one."""
+
+
+def offsets_from_lengths(lengths: npt.ArrayLike) -> Int64Array:
+    """Return the exclusive cumulative sum: lengths [3, 0, 2] give offsets [0, 3, 3, 5]."""
+    values = np.asarray(lengths, dtype=np.int64)
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=offsets[1:])
+    return offsets
+
+
+def batch_of(documents: Sequence[npt.ArrayLike]) -> TokenBatch:
+    """Return a batch from the ids of each document, shape (num_tokens,)."""
+    arrays = [np.asarray(ids, np.uint32) for ids in documents]
+    ids = np.concatenate([np.empty(0, np.uint32), *arrays])
+    return TokenBatch(ids, offsets_from_lengths([len(array) for array in arrays]))
+
+
+def with_documents(tokens: TokenBatch, places: Sequence[int], others: TokenBatch) -> TokenBatch:
+    """Return a batch in which `others` replace the documents at `places`, one each."""
+    pieces = np.split(tokens.ids, tokens.offsets[1:-1])
+    for place, ids in zip(places, np.split(others.ids, others.offsets[1:-1]), strict=True):
+        pieces[place] = ids
+    return batch_of(pieces)
+
+
+def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
+    """Concatenate batches."""
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+    ids = np.concatenate([np.empty(0, np.uint32), *(part.ids for part in parts)])
+    return TokenBatch(ids, offsets_from_lengths(lengths))
+
+
+def enclose_documents(
+    tokens: TokenBatch, prefix: Sequence[int], eos_id: int, dtype: np.dtype
+) -> tuple[npt.NDArray[np.integer], Int64Array]:
+    """Put `prefix` before and one `eos_id` after every document, in the dtype of the shard.
+
+    Documents [7 8] [9] with prefix (1,) and eos 2 give ids [1 7 8 2 1 9 2] and lengths [4, 3].
+    """
+    count, first = len(tokens.offsets) - 1, tokens.offsets[0]
+    ids, lengths = tokens.ids[first : tokens.offsets[-1]], tokens.lengths + len(prefix) + 1
+    stops = np.cumsum(lengths)
+    enclosed = np.empty(len(ids) + (len(prefix) + 1) * count, dtype)
+    if len(ids) >= LONG_DOCUMENT_TOKENS * count:
+        _copy_each(tokens, stops - 1 - tokens.lengths, enclosed)
+    else:
+        is_text = np.ones(len(enclosed), bool)
+        is_text[stops - 1] = False
+        for place in range(len(prefix)):
+            is_text[stops - lengths + place] = False
+        enclosed[is_text] = ids
+    enclosed[stops - 1] = eos_id
+    for place, token in enumerate(prefix):
+        enclosed[stops - lengths + place] = token
+    return enclosed, lengths
+
+
+def _copy_each(tokens: TokenBatch, starts: Int64Array, enclosed: npt.NDArray[np.integer]) -> None:
+    """Copy document i to `starts[i]`; for long documents this is faster than a mask."""
+    bounds = pairwise(tokens.offsets.tolist())
+    for (start, stop), place in zip(bounds, starts.tolist(), strict=True):
+        enclosed[place : place + stop - start] = tokens.ids[start:stop]
+
+
+def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift: int) -> CharSpans:
+    """Return the ranges of tokens that share a character with a character span.
+
+    `starts` and `stops` are the character range of each token; `shift` tokens precede them. The
+    ranges are sorted, and adjacent ranges are merged.
+    """
+    covered = np.zeros(len(starts) + 1, dtype=np.int8)
+    for start, stop in spans:
+        if start < stop:  # an empty span inside a token would pass the comparisons below
+            covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
+    edges = np.flatnonzero(np.diff(covered, prepend=0)) + shift
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def ranges_outside(
+    spans: CharSpans, starts: Int64Array, stops: Int64Array, num_characters: int
+) -> CharSpans:
+    """Return the ranges of tokens that lie entirely inside character spans.
+
+    For conversations: `spans` are excluded from the loss, and a token that reaches outside of them
+    has loss. As in `return_assistant_tokens_mask` of transformers, a stretch with loss includes
+    the tokens without characters between its first and its last token.
+    """
+    has_loss = np.zeros(len(starts) + 1, dtype=bool)
+    edges = [0, *(place for span in sorted(spans) for place in span), num_characters]
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        inside = np.flatnonzero((starts < stop) & (stops > start) & (starts < stops))
+        if start < stop and len(inside):
+            has_loss[inside[0] : inside[-1] + 1] = True
+    has_loss[-1] = True
+    edges = np.flatnonzero(np.diff(~has_loss, prepend=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def ends_with(tokens: TokenBatch, token_id: int) -> npt.NDArray[np.bool_]:
+    """Return whether each document ends with `token_id`, shape (num_documents,)."""
+    ended = tokens.lengths > 0
+    ended[ended] = tokens.ids[tokens.offsets[1:][ended] - 1] == token_id
+    return ended
+
+
+def without_ends(tokens: TokenBatch, ended: npt.NDArray[np.bool_]) -> TokenBatch:
+    """Remove the last id of each document for which `ended`, shape (num_documents,), is true."""
+    first, last = int(tokens.offsets[0]), int(tokens.offsets[-1])
+    keep = np.ones(last - first, bool)
+    keep[tokens.offsets[1:][ended] - 1 - first] = False
+    return TokenBatch(tokens.ids[first:last][keep], offsets_from_lengths(tokens.lengths - ended))

@@ -1,0 +1,168 @@
+"""Splits of texts into words: a normalizer and a pre-tokenizer, under the name of their publisher.
+
+The steps are written as in a tokenizer.json, so the tokenizers library can run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.suggestions import did_you_mean
+from tokenmill.encode.words.patterns import (
+    DEEPSEEK3_SPLITS,
+    LLAMA3_SPLIT,
+    O200K_SPLIT,
+    QWEN2_SPLIT,
+    QWEN3_5_SPLIT,
+    TEKKEN_SPLIT,
+)
+from tokenmill.encode.words.sentencepiece import (
+    RULES,
+    NormalizationRule,
+    Normalizer,
+    metaspace,
+    named_normalizer,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A normalizer and a pre-tokenizer, the steps before a model."""
+
+    name: str
+    """The name of a published split; "" if it comes from a tokenizer file."""
+    normalizer: Json | None
+    pre_tokenizer: Json | None
+    byte_level: bool
+    """Whether the model works on the bytes of words instead of their characters."""
+
+    @property
+    def steps(self) -> tuple[Json | None, Json | None]:
+        """The normalizer and the pre-tokenizer, which determine the words."""
+        return self.normalizer, self.pre_tokenizer
+
+
+def byte_level(use_regex: bool) -> Json:
+    """Return the byte-level pre-tokenizer, with GPT-2's regex if `use_regex`."""
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+def _byte_split(name: str, *steps: Json, normalizer: Json | None = None) -> Split:
+    """Return a split with steps before a byte level."""
+    return Split(name, normalizer, {"type": "Sequence", "pretokenizers": [*steps]}, True)
+
+
+def _regex_split(name: str, *patterns: str, normalizer: Json | None = None) -> Split:
+    """Return a byte-level split with regular expressions, applied one after another."""
+    steps = [
+        {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
+        for each in patterns
+    ]
+    return _byte_split(name, *steps, byte_level(use_regex=False), normalizer=normalizer)
+
+
+def _bert(name: str, lowercase: bool) -> Split:
+    normalizer = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": lowercase,
+    }
+    return Split(name, normalizer, {"type": "BertPreTokenizer"}, False)
+
+
+_NFC = {"type": "NFC"}
+_DIGITS = {"type": "Digits", "individual_digits": True}
+SPLITS = {
+    split.name: split
+    for split in (
+        Split("gpt2", None, byte_level(use_regex=True), True),
+        _regex_split("cl100k", LLAMA3_SPLIT),
+        _regex_split("o200k", O200K_SPLIT),
+        _regex_split("llama3", LLAMA3_SPLIT),
+        _regex_split("qwen2", QWEN2_SPLIT, normalizer=_NFC),
+        _regex_split("qwen3.5", QWEN3_5_SPLIT, normalizer=_NFC),
+        _byte_split("starcoder", _DIGITS, byte_level(use_regex=True)),
+        _regex_split("tekken", TEKKEN_SPLIT),
+        _regex_split("deepseek3", *DEEPSEEK3_SPLITS),
+        Split("metaspace", None, metaspace("always"), False),
+        _bert("bert", lowercase=True),
+        _bert("bert-cased", lowercase=False),
+        Split("whitespace", None, {"type": "Whitespace"}, False),
+    )
+}
+"""Splits by name. `cl100k` is OpenAI's pattern as written in tokenizer.json files; Llama 3 uses it,
+too. Published SentencePiece models become `metaspace`, each with its own normalizer."""
+SENTENCEPIECE_SPLITS: dict[str, NormalizationRule] = {
+    "sentencepiece": "nmt_nfkc",
+    **{f"sentencepiece-{rule}": rule for rule in RULES},
+}
+"""Splits for SentencePiece's own rules; the sentencepiece library has their tables."""
+ALIASES = {"qwen": "qwen2", "qwen3": "qwen2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
+
+
+def named_split(name: str) -> Split:
+    """Return the published split with a name or alias.
+
+    Raises:
+        UserError: the name is unknown, or the split needs sentencepiece, which is not installed.
+    """
+    if rule := SENTENCEPIECE_SPLITS.get(name):
+        return sentencepiece_split(named_normalizer(rule), name)
+    split = SPLITS.get(ALIASES.get(name, name))
+    if split is None:
+        known = [*SPLITS, *SENTENCEPIECE_SPLITS, *ALIASES]
+        raise UserError(
+            f"cannot find the split {name!r}",
+            why=f"the splits are {', '.join([*SPLITS, *SENTENCEPIECE_SPLITS])}",
+            hint=did_you_mean(name, known, "or name a tokenizer.json of your own"),
+        )
+    return split
+
+
+def sentencepiece_split(normalizer: Normalizer, name: str = "") -> Split:
+    """Return the split of a SentencePiece model."""
+    steps = normalizer.steps()
+    scheme: Literal["always", "never"] = "always" if normalizer.add_prefix else "never"
+    sequence = {"type": "Sequence", "normalizers": steps} if steps else None
+    return Split(name, sequence, metaspace(scheme), False)
+
+
+def split_of(tokenizer_json: Json) -> Split:
+    """Return the steps before the model of a tokenizer.json.
+
+    Raises:
+        UserError: the steps cannot be read.
+    """
+    normalizer = tokenizer_json.get("normalizer")
+    pre_tokenizer = tokenizer_json.get("pre_tokenizer")
+    try:
+        steps = [*steps_of(normalizer, "normalizers"), *steps_of(pre_tokenizer, "pretokenizers")]
+        in_bytes = "ByteLevel" in [step["type"] for step in steps]
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = "cannot read the normalizer and the pre-tokenizer of the tokenizer"
+        hint = "they must have the form that the tokenizers library writes into tokenizer.json"
+        raise UserError(what, why=f"{type(error).__name__}: {error}", hint=hint) from error
+    return Split("", normalizer, pre_tokenizer, in_bytes)
+
+
+def steps_of(component: Json | None, members: str) -> Iterator[Json]:
+    """Yield the steps of a component, including those of nested sequences."""
+    if component is None:
+        return
+    if component["type"] != "Sequence":
+        yield component
+        return
+    for member in component[members]:
+        yield from steps_of(member, members)

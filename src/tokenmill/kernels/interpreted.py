@@ -1,0 +1,164 @@
+"""Run the lines of compiled functions in Python when that takes less time than compiling them."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import compiler_lock
+from numba.core.dispatcher import Dispatcher
+
+from tokenmill.kernels.compiled import eight_bytes_at, mapped_array, trailing_zeros
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_STEPS = 1 << 15
+"""Passes of a loop that Python makes in less time than it takes to compile the loop."""
+_steps_taken: dict[Any, int] = {}
+
+
+def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
+    """Return a compiled function or, as long as it has little to do, its lines run by Python.
+
+    `steps` is about how often its inner loop will run; all calls of a process count together, so
+    that many small ones are compiled, too. Both ways compute the same numbers. A sum that is too
+    large for an array's dtype is 64 bits wide in compiled code, which computes it in that case,
+    from the arguments as they were before.
+    """
+    _steps_taken[function] = _steps_taken.get(function, 0) + steps
+    return function if _steps_taken[function] > MOST_STEPS else _python_lines(function)
+
+
+STEPS_MEANWHILE = 1 << 20
+"""About as many steps as Python takes in the time that it takes to compile a function."""
+_compiling: dict[Any, threading.Thread] = {}
+_is_ending = threading.Event()
+_lock: Any = compiler_lock.global_compiler_lock
+"""The lock that numba holds while it compiles, without type stubs."""
+
+
+def for_steps_until_compiled(function: Callable[P, R], steps: int) -> Callable[P, R]:
+    """Return a compiled function or, while a thread compiles it, its lines run by Python.
+
+    For functions that will be called many times, with little to do each time. See `for_steps`.
+    """
+    _steps_taken[function] = _steps_taken.get(function, 0) + steps
+    thread = _compiling.get(function)
+    if _steps_taken[function] > STEPS_MEANWHILE or (thread and not thread.is_alive()):
+        return function
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if thread is None:
+            _compile_in_background(function, args)
+        return _python_lines(function)(*args, **kwargs)
+
+    return run
+
+
+def _compile_in_background(function: Any, args: tuple[Any, ...]) -> None:
+    """Start a thread that compiles a function for the types of `args`, or reads it from disk."""
+    _wait_before_fork_and_exit()
+    # Not in the thread: only `compile` holds the lock that a fork waits for.
+    signature = tuple(map(numba.typeof, args))
+
+    def compile_function() -> None:
+        # A call of the function reports what may be wrong.
+        with _lock, suppress(Exception):
+            if not _is_ending.is_set():
+                function.compile(signature)
+
+    _compiling[function] = threading.Thread(target=compile_function, daemon=True)
+    _compiling[function].start()
+
+
+@cache
+def _wait_before_fork_and_exit() -> None:
+    """Let no process fork or exit in the middle of a compilation.
+
+    The child of a fork would wait forever for the lock that the thread holds; a process that exits
+    would take LLVM away from its thread.
+    """
+    # numba imports this module late. It has handlers of its own, which must not be registered while
+    # a fork waits in ours.
+    importlib.import_module("concurrent.futures.thread")
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
+    atexit.register(_wait_for_compiler)
+
+
+def _wait_for_compiler() -> None:
+    _is_ending.set()
+    with suppress(KeyboardInterrupt):
+        _lock.acquire()
+
+
+def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that runs the lines in Python, or compiled if a number is too large."""
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = [(array, array.copy()) for array in _writable_arrays([*args, *kwargs.values()])]
+        try:
+            with np.errstate(over="raise"):
+                return cast("R", _in_python(function)(*args, **kwargs))
+        except (FloatingPointError, OverflowError):
+            for array, values in before:
+                array[...] = values
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _writable_arrays(values: Iterable[Any]) -> Iterator[npt.NDArray[Any]]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _writable_arrays(value)
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
+            yield value
+
+
+@cache
+def _in_python(function: Any) -> Any:
+    """Return the Python function of a compiled one, with those of the functions that it names."""
+    if function in _FOR_PYTHON:
+        return _FOR_PYTHON[function]
+    python = function.py_func
+    names = dict(python.__globals__)
+    for name in python.__code__.co_names:
+        found = names.get(name)
+        if isinstance(found, Dispatcher | type(trailing_zeros)):
+            names[name] = _in_python(found)
+    return FunctionType(python.__code__, names, python.__name__, python.__defaults__)
+
+
+def _trailing_zeros_in_python(bits: np.uint64) -> int:
+    number = int(bits)
+    return (number & -number).bit_length() - 1 if number else 64
+
+
+def _eight_bytes_in_python(address: int) -> np.uint64:
+    return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
+
+
+def _mapped_array_in_python(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    buffer: Any = (ctypes.c_char * (int(length) * like.itemsize)).from_address(int(address))
+    return np.frombuffer(buffer, like.dtype)
+
+
+_FOR_PYTHON: dict[Any, Callable[..., Any]] = {
+    trailing_zeros: _trailing_zeros_in_python,
+    eight_bytes_at: _eight_bytes_in_python,
+    mapped_array: _mapped_array_in_python,
+}

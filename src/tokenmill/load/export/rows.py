@@ -1,0 +1,294 @@
+"""Export the rows of a plan as files, in training order.
+
+Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
+reading the shards from front to back, and distributed to one partition for each output file; then
+every output file is made from its partition. Shards and partitions are read and written from
+front to back but for the rows inside one partition, which come from the page cache. Memory holds
+some rows and some tens of bytes a sequence.
+
+An export that was stopped continues: rows of finished files are not assembled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import xxhash
+from msgspec import UNSET
+
+from tokenmill.core.paths import output_path
+from tokenmill.core.records import Advance, Int64Array
+from tokenmill.load.export.columns import (
+    check_dtype,
+    columns_of,
+    dtypes_of,
+    empty_columns,
+    token_bytes,
+)
+from tokenmill.load.export.finished import found_export
+from tokenmill.load.export.partitions import RowPartitions
+from tokenmill.load.export.unfinished import Begun, Unfinished, remove_leftover, unfinished
+from tokenmill.load.export.writers import WRITERS, describe_for_datasets
+from tokenmill.load.rows.reader import RowReader, plan_row_lengths
+from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
+from tokenmill.store.canonical import canonical_json, write_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import file_digest
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
+from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name
+from tokenmill.store.manifest import FileEntry
+from tokenmill.store.plan import Plan
+
+LOGGER = logging.getLogger(__name__)
+FILE_BYTES = 512 << 20
+"""Limit of the columns of one output file in memory."""
+FILES_AT_ONCE = 2
+CHUNK_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """The result of an export."""
+
+    folder: Path
+    manifest: ExportManifest
+    already_there: bool
+    files_kept: int
+    """Number of files reused from an earlier attempt."""
+    rows_per_file: dict[int, int]
+    """Rows per file, by row length; fewer than requested if a file would exceed 512 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Rows of one length, in training order."""
+
+    row_length: int
+    order: Int64Array
+    """Shape (num_rows,): the sequence of each row."""
+    rows_per_file: int
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows processed together: few enough to stay in a processor's cache."""
+        return max(1, CHUNK_TOKENS // self.row_length)
+
+    @property
+    def numbers(self) -> range:
+        """The output files, counted from 0."""
+        return range(-(-len(self.order) // self.rows_per_file))
+
+    def stem(self, number: int) -> str:
+        """The stem of the names of an output file."""
+        return f"rows-{self.row_length}-{number:05d}"
+
+    def rows_of(self, number: int) -> Int64Array:
+        """The sequences of an output file, in order."""
+        return self.order[number * self.rows_per_file :][: self.rows_per_file]
+
+
+def export(
+    dataset: Dataset,
+    plan: Plan,
+    out: str | Path,
+    options: ExportOptions | None = None,
+    *,
+    overwrite: bool = False,
+    advance: Advance = lambda stage, done, total: None,
+) -> ExportReport:
+    """Write the rows of a plan into the folder `out`. The same call resumes an interrupted export.
+
+    `advance` is called with bytes.
+
+    Raises:
+        UserError: the plan belongs to another dataset, or ids do not fit the dtype.
+        OutputConflictError: something else is at `out`; with `overwrite`, something that is not
+            an export.
+        VerificationError: the plan does not fit the dataset.
+    """
+    options = options or ExportOptions()
+    if options.dtype == "int32":
+        options = msgspec.structs.replace(options, dtype=UNSET)
+    out = output_path(out, "the output folder")
+    reader = RowReader(dataset, plan, options.labels)
+    check_dtype(dataset, options)
+    wanted = _describe(reader, options)
+    series = _series(reader, options)
+    rows_per_file = {each.row_length: each.rows_per_file for each in series}
+    begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
+    if found := found_export(out, wanted, overwrite=overwrite):
+        remove_leftover(out, begun)
+        return ExportReport(out, found, True, 0, rows_per_file)
+    _warn_of_mask(reader, options)
+    doing = "write the rows"
+    with storage_errors(doing, out), unfinished(out) as work, storage_errors(doing, out):
+        work.begin(begun, overwrite=overwrite, advance=advance)
+        kept = work.num_finished()
+        files = [file for each in series for file in _export(each, reader, work, options, advance)]
+        manifest = _finish(wanted, work, files)
+        take_name(work.rows, out)
+    return ExportReport(out, manifest, False, kept, rows_per_file)
+
+
+def _export(
+    series: _Series, reader: RowReader, work: Unfinished, options: ExportOptions, advance: Advance
+) -> list[FileEntry]:
+    """Write the files of all rows of one length, except those already finished."""
+    left = [number for number in series.numbers if work.finished(series.stem(number)) is None]
+    if left:
+        aligned = options.labels == "aligned"
+        length, dtype = series.row_length, reader.dtype
+        partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)
+        _distribute(reader, series, left, partitions, advance)
+        _write(series, left, partitions, work, options, advance)
+        remove_folder(work.partitions)
+    return [file for each in series.numbers for file in work.finished(series.stem(each)) or ()]
+
+
+def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
+    """Warn if rows of several documents get an `attention_mask`."""
+    if "attention_mask" in options.columns and reader.most_segments > 2:  # one may be padding
+        LOGGER.warning(
+            "rows get an attention_mask, and hold several documents: a model of transformers that "
+            "is given both ignores position_ids, and documents attend to each other. Remove the "
+            "column before training: remove_columns('attention_mask')"
+        )
+
+
+def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
+    """Group the rows to write by length: each file holds rows of one length."""
+    order = shuffled(reader.plan, options.seed)
+    if options.order_by is not None:
+        keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
+        order = banded(order, keys, options.bands, steps_of(reader.plan))
+    order = order[: options.max_sequences]
+    lengths = plan_row_lengths(reader.plan)[order]
+    return [
+        _Series(
+            row_length=length,
+            order=order[lengths == length],
+            rows_per_file=max(
+                1,
+                min(
+                    options.sequences_per_file,
+                    FILE_BYTES // (length * token_bytes(dtypes_of(options))),
+                ),
+            ),
+        )
+        for length in np.unique(lengths).tolist()
+    ]
+
+
+def _distribute(
+    reader: RowReader,
+    series: _Series,
+    numbers: list[int],
+    partitions: RowPartitions,
+    advance: Advance,
+) -> None:
+    """Assemble rows in corpus order, each into the partition of its output file."""
+    sequences = np.sort(np.concatenate([series.rows_of(number) for number in numbers]))
+    places = np.empty(len(reader.plan), np.int64)
+    places[series.order] = np.arange(len(series.order))
+    row_bytes = series.row_length * partitions.token_bytes
+    with ThreadPoolExecutor(1, "partitions") as background:
+        written: Future[None] | None = None
+        for start in range(0, len(sequences), series.rows_at_once):
+            chunk = sequences[start : start + series.rows_at_once]
+            rows = reader.read(chunk, series.row_length)
+            if written is not None:
+                written.result()
+            file_and_place = np.divmod(places[chunk], series.rows_per_file)
+            written = background.submit(partitions.append, rows, *file_and_place)
+            advance("assembling", (start + len(chunk)) * row_bytes, len(sequences) * row_bytes)
+        if written is not None:
+            written.result()
+
+
+def _write(
+    series: _Series,
+    numbers: list[int],
+    partitions: RowPartitions,
+    work: Unfinished,
+    options: ExportOptions,
+    advance: Advance,
+) -> None:
+    """Write each output file from its partition, several at a time."""
+    dtypes = dtypes_of(options)
+    total = sum(len(series.rows_of(number)) for number in numbers)
+    written = _counted(advance, total, series.row_length * token_bytes(dtypes))
+
+    def write_file(number: int) -> None:
+        """Write one output file and forget its partition."""
+        stem = series.stem(number)
+        writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
+        room = empty_columns(dtypes, series.rows_at_once, series.row_length)
+        try:
+            for rows in partitions.take(number, series.rows_at_once):
+                writer.append(columns_of(rows, room))
+                written(len(rows.ids))
+            work.finish(stem, [_flushed(path) for path in writer.finish()])
+        except BaseException:
+            with contextlib.suppress(OSError):  # of a disk that refuses even what was held back
+                writer.discard()
+            raise
+        partitions.forget(number)
+
+    with ThreadPoolExecutor(FILES_AT_ONCE, "rows") as pool:
+        try:
+            list(pool.map(write_file, numbers))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int], None]:
+    """Return a function that threads call with the number of rows written."""
+    lock, done = threading.Lock(), 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        with lock:
+            done += rows
+            advance("writing", done * row_bytes, num_rows * row_bytes)
+
+    return count
+
+
+def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
+    """The manifest of an export without files."""
+    return ExportManifest(
+        dataset_id=reader.dataset.manifest.dataset_id,
+        plan_id=reader.plan.manifest.plan_id,
+        options=options,
+        dtypes=dtypes_of(options),
+        pad_id=reader.pad_id,
+        num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
+        files=[],
+    )
+
+
+def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) -> ExportManifest:
+    """Finish the folder of the rows: write its manifest and move it to the output."""
+    if wanted.options.format == "datasets":
+        fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([wanted.plan_id, wanted.options]))
+        names = [file.name for file in files]
+        descriptions = describe_for_datasets(work.rows, names, fingerprint)
+        files = files + [_flushed(path) for path in descriptions]
+    manifest = msgspec.structs.replace(wanted, files=files)
+    return write_sealed(work.rows / EXPORT_NAME, manifest)
+
+
+def _flushed(path: Path) -> FileEntry:
+    """Flush a file and compute its digest, read back from the page cache."""
+    digest = file_digest(path)
+    fsync_path(path)
+    return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=digest)
