@@ -12,7 +12,7 @@ from tokenmill.cli.parser import Parser, whole_number
 from tokenmill.cli.tokenizers.facts import add_encoding_arguments, named_encoding
 
 if TYPE_CHECKING:
-    from tokenmill.report.tokenizers.bench.runner import BenchReport, Row
+    from tokenmill.report.bench import BenchReport, Row
 
 EXAMPLES = """\
 examples:
@@ -22,16 +22,16 @@ examples:
 
 OTHER_IDS = 7
 """The exit code of an engine that gives wrong ids."""
-WIDTHS = (13, 6, 8, 7, 8, 10, 11, 9, 9, 7, 5, 9)
+WIDTHS = (13, 6, 7, 9, 8, 10, 11, 9, 9, 7, 5, 9)
 """Widths of the columns: rows are printed before the widest cell is known."""
-CSV_SHAPE = ("encoder", "batch_size", "threads", "python_threads", "processes")
+CSV_SHAPE = ("encoder", "batch_size", "threads", "processes")
 CSV_FIGURES = (
-    *("seconds", "num_passes", "first_seconds", "documents_per_second", "tokens_per_second"),
+    *("seconds", "first_seconds", "documents_per_second", "tokens_per_second"),
     *("speed_up", "startup_seconds", "peak_bytes", "num_different"),
 )
 CSV_HEADER = (*CSV_SHAPE, *CSV_FIGURES, "remark")
 HEADER = (
-    *("encoder", "call", "threads", "workers", "seconds", "first pass", "documents/s"),
+    *("encoder", "call", "threads", "processes", "seconds", "first pass", "documents/s"),
     *("tokens/s", "speed-up", "memory", "start", "ids"),
 )
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from tokenmill.cli.meter import Meter
     from tokenmill.core.errors import Interrupted, UserError
-    from tokenmill.report.tokenizers.bench.runner import BenchOptions, bench_tokenizer
+    from tokenmill.report.bench import BenchOptions, bench_tokenizer
 
     if options.num_docs < 1:
         raise UserError(f"--num-docs must be above 0, got {options.num_docs}")
@@ -164,8 +164,8 @@ def _print_end(report: BenchReport) -> None:
     notes = [
         *(f"{row.arrangement.encoder}: {row.remark}" for row in report.rows if row.remark),
         *report.notes,
-        "call: documents per call; workers: encoding processes, 0 for the calling one alone",
-        f"speed-up: relative to single calls of {report.baseline}",
+        "call: documents per call; processes: each encodes its share of the documents",
+        "speed-up: relative to the first row",
         "seconds: median of up to three passes over the same documents, after the first pass",
         "first pass: seconds for documents that the encoder, which may cache words, has not seen",
         "memory: peak of all processes together, including interpreter and documents",
@@ -190,8 +190,7 @@ def _cells(row: Row) -> list[str]:
 
     arrangement = row.arrangement
     call = "single" if arrangement.batch_size == 1 else str(arrangement.batch_size)
-    threads = f"{arrangement.threads}{' Python' if arrangement.python_threads else ''}"
-    cells = [arrangement.encoder, call, threads, str(arrangement.processes)]
+    cells = [arrangement.encoder, call, str(arrangement.threads), str(arrangement.processes)]
     if row.remark:
         return [cells[0], *["-"] * (len(HEADER) - 1)]
     return [

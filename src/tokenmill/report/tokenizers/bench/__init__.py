@@ -1,1 +1,0 @@
-"""How fast a tokenizer encodes: single calls, batches, threads, processes, native engines."""
