@@ -10,18 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpora import documents
 
 import tokenmill
+from tokenmill.core.child import child_pids
 from tokenmill.core.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals
-from tokenmill.read.formats.tables.pool import parser_pids
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent
 from tokenmill.run.start.inputs import sample_texts
@@ -168,7 +167,7 @@ def ending(source: Source, number: signal.Signals) -> None:
     """Read the first rows of a file, end the process that parses it, and ask for more."""
     pieces = iter_pieces(source, Fields(), Extent(0), 20)
     next(pieces)
-    (pid,) = parser_pids()
+    (pid,) = child_pids()
     os.kill(pid, number)
     list(pieces)
 
@@ -227,44 +226,6 @@ def test_a_file_that_crashes_arrow_is_quarantined_and_the_others_are_built(
     assert len(documents(tmp_path / "out")) == 4
 
 
-FORKED = """
-import os, sys, time
-from tokenmill.read.fields import Fields
-from tokenmill.read.sources import find_sources
-from tokenmill.read.formats.tables.isolated import iter_pieces
-from tokenmill.read.units import Extent
-from tokenmill.read.formats.tables.pool import parser_pids
-
-(source,) = find_sources([sys.argv[1]])
-pieces = iter_pieces(source, Fields(), Extent(0), 20)
-next(pieces)
-(pid,) = parser_pids()
-if os.fork() == 0:
-    os.close(1)
-    time.sleep(600)
-print(pid, flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_parser_ends_with_its_process_though_a_fork_of_that_lives(tmp_path: Path) -> None:
-    path = tmp_path / "a.arrow"
-    put(path, arrow_bytes("arrow-stream", pa.table({"text": GOOD * 9})))
-    process = subprocess.Popen([sys.executable, "-c", FORKED, path], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    parser = psutil.Process(int(process.stdout.readline()))
-    (fork,) = [each for each in psutil.Process(process.pid).children() if each != parser]
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    try:
-        psutil.wait_procs([parser], timeout=60)
-        assert not parser.is_running() or parser.status() == psutil.STATUS_ZOMBIE
-        assert fork.is_running()
-    finally:
-        fork.kill()
-
-
 def test_one_process_parses_many_files(tmp_path: Path) -> None:
     sources = [
         put(tmp_path / f"{number}.arrow", arrow_bytes("arrow-file", pa.table({"text": GOOD})))
@@ -275,7 +236,7 @@ def test_one_process_parses_many_files(tmp_path: Path) -> None:
         check_schema(source, Fields())
         assert texts(source) == GOOD
         assert sample_texts([source], Fields()) == GOOD
-        pids |= parser_pids()
+        pids |= child_pids()
     assert len(pids) == 1
 
 

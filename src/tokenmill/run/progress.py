@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tokenmill.read.formats.tables.pool import parser_pids
+from tokenmill.core.child import child_pids
 from tokenmill.read.units import Unit
 from tokenmill.run.units.assignment import Receipt, Tally
 
@@ -182,7 +182,7 @@ class ProgressBoard:
     def _all_pids(self) -> set[int]:
         """Return the main process, the workers, and the processes that parse tables for them."""
         own, workers = psutil.Process(), self.pids()
-        return {own.pid, *workers, *parser_pids()} | {
+        return {own.pid, *workers, *child_pids()} | {
             child.pid for child in own.children(recursive=True) if child.ppid() in workers
         }
 

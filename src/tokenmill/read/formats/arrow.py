@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokenmill.read.compression import damaged
 from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import ReadRows, TableFile
-from tokenmill.read.formats.tables.table import Announce
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tokenmill.read.formats.tables.record_batches import Announce
 
 MAX_SAMPLED_BATCHES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -72,7 +73,7 @@ class ArrowFileTable:
         return round(size * count / max(len(looked_at), 1))
 
     def batches(
-        self, command: ReadRows, announce: Announce
+        self, command: ReadRows, columns: Sequence[str], announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Return the batches of the requested groups."""
         start, stop = command.groups or (0, self.num_groups)
@@ -113,7 +114,7 @@ class ArrowStreamTable:
         return 0
 
     def batches(
-        self, command: ReadRows, announce: Announce
+        self, command: ReadRows, columns: Sequence[str], announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Return all batches, because a stream has no groups."""
         return 0, self._batches()

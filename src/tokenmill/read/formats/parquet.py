@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokenmill.read.compression import damaged
 from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import BATCHES_PER_DECODE, ReadRows, TableFile
-from tokenmill.read.formats.tables.table import Announce
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from tokenmill.read.formats.tables.record_batches import Announce
 
 LOCAL_BLOCK_BYTES = 1 << 20
 
@@ -66,13 +67,13 @@ class ParquetTable:
         return sum(int(chunk.total_uncompressed_size) for chunk in wanted)
 
     def batches(
-        self, command: ReadRows, announce: Announce
+        self, command: ReadRows, columns: Sequence[str], announce: Announce
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Return batches of row groups; announce their byte ranges if the file is remote."""
         metadata = self._file.metadata
         start, stop = command.groups or (0, metadata.num_row_groups)
         if self._block_bytes:
-            announce(column_ranges(metadata, range(start, stop), command.columns))
+            announce(column_ranges(metadata, range(start, stop), columns))
         counts = [group.num_rows for group in _row_groups(metadata)]
         if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
             why = f"the footer has {metadata.num_rows} rows, but the row groups have {sum(counts)}"
@@ -83,7 +84,7 @@ class ParquetTable:
         batches = self._file.iter_batches(
             batch_size=max(num_rows * decoded_bytes // max(num_bytes, 1), 1),
             row_groups=range(start, stop),
-            columns=command.columns,
+            columns=columns,
             use_threads=False,
         )
         return sum(counts[:start]), _all_rows(batches, num_rows)

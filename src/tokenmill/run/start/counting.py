@@ -16,7 +16,7 @@ from tokenmill.encode.splitters import LIBRARY, word_splitters
 from tokenmill.encode.words.digits import with_digits
 from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.tables.pool import end_idle_parsers
+from tokenmill.read.formats.tables.isolated import end_idle_parsers
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, commits_of, list_by_input
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
     from tokenmill.read.documents import SpooledPart
     from tokenmill.read.formats.tables.messages import TableFile
-    from tokenmill.read.formats.tables.table import Table
+    from tokenmill.read.formats.tables.record_batches import Table
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
 

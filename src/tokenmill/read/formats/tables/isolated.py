@@ -2,40 +2,71 @@
 
 Arrow's C++ readers trust the metadata in a file, so they run in a separate process. A crash there
 becomes a DamagedInputError here, and a new process reads the next file. Results are validated and
-rewritten before they are sent back, so they can be trusted.
+rewritten before they are sent back, so they can be trusted. A process is kept for the next file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, cast
 
-from tokenmill.core.errors import TokenmillError
+import msgspec
+
+from tokenmill.core.child import Child, ChildEnded, Program
+from tokenmill.core.errors import EngineError, InternalError, TokenmillError
+from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.messages import (
     BATCHES_PER_DECODE,
-    CheckColumns,
+    Announced,
+    Ask,
+    Bytes,
+    Columns,
     Command,
-    CountGroups,
     Enough,
-    GroupSizes,
+    Failed,
     More,
     ReadRows,
+    Refused,
+    Reply,
     Rows,
     TableFile,
-    Totals,
     Value,
+    Wanted,
 )
-from tokenmill.read.formats.tables.pool import borrowed_parser
-from tokenmill.read.places.range_file import BLOCK_BYTES
+from tokenmill.read.places.range_file import BLOCK_BYTES, RangeFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokenmill.read.sources import Source
     from tokenmill.read.units import Extent
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+MAX_IDLE = 1
+"""Idle processes kept for the next file; each takes about 25 MB."""
+PROGRAM = Program(
+    module="tokenmill.read.formats.tables.process",
+    task="parses an input",
+    replies=Reply,
+    environment={
+        "ARROW_IO_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        # The system's allocator detects more memory errors that a damaged file can cause.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        # Batches are allocated and freed often: keep their pages to avoid new page faults.
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    },
+    without=("numpy",),  # saves 10 MB and a third of the start
+    pipe_bytes=1 << 20,
+)
+
+_idle: deque[Child] = deque()
 
 
 class Slice(NamedTuple):
@@ -53,23 +84,23 @@ class Slice(NamedTuple):
 
 def check_schema(source: Source, fields: Fields) -> None:
     """Raise a UserError if a field is missing, or if the text is not a column of strings."""
-    _ask(source, CheckColumns(file=_file(source), **_columns(fields)))
+    _ask(source, "columns", fields)
 
 
 def group_sizes(source: Source) -> list[tuple[int, int]]:
     """Return bytes and rows of each row group (Parquet) or record batch (Arrow), all columns."""
-    numbers = _ask(source, GroupSizes(file=_file(source)))
+    numbers = _ask(source, "groups")
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def num_groups(source: Source) -> int:
     """Return the number of row groups (Parquet) or record batches (Arrow); 1 for a stream."""
-    return _ask(source, CountGroups(file=_file(source)))[0]
+    return _ask(source, "count")[0]
 
 
 def totals(source: Source, fields: Fields) -> tuple[int, int]:
     """Estimate the bytes of text in a file; return them with the number of rows."""
-    num_bytes, num_rows = _ask(source, Totals(file=_file(source), column=fields.text))
+    num_bytes, num_rows = _ask(source, "totals", fields)
     return num_bytes, num_rows
 
 
@@ -95,16 +126,16 @@ def iter_pieces(
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
         file=_file(source, block_bytes),
+        columns=_columns(fields),
         groups=None if extent.stop is None else (extent.start, extent.stop),
         first_row=extent.first_row,
         batch_bytes=batch_bytes,
-        **_columns(fields),
     )
-    with borrowed_parser(source) as parser, _opened(source, raw) as file:
+    with _parser(source, raw) as parser:
         parser.send(command)
         ahead = False  # often only the first rows are needed
         while True:
-            reply, payload = parser.answer(file)
+            reply, payload = parser.answer()
             if not isinstance(reply, Rows):
                 break
             if raw and not source.is_distant:
@@ -118,21 +149,38 @@ def iter_pieces(
                 if not ahead:  # else end the process: the next rows may take long
                     parser.send(Enough())
                     with contextlib.suppress(TokenmillError, OSError):
-                        parser.answer(file)
+                        parser.answer()
                 raise
             if not ahead:
                 parser.send(More())
             ahead = not source.is_distant
 
 
-def _columns(fields: Fields) -> dict[str, Any]:
-    """Return the wanted columns as fields of a command."""
-    return {
-        "columns": [*(fields.texts or ()), *fields.extra],
-        "optional": sorted(fields.may_be_missing),
-        "text": None if fields.rendering else fields.text,
-        "whole": fields.wanted is None,
-    }
+def end_idle_parsers() -> None:
+    """End idle processes to free their memory."""
+    while _idle:
+        _idle.pop().end()
+
+
+def _ask(
+    source: Source,
+    about: Literal["columns", "groups", "count", "totals"],
+    fields: Fields | None = None,
+) -> list[int]:
+    with _parser(source, None) as parser:
+        parser.send(Ask(file=_file(source), about=about, columns=_columns(fields or Fields())))
+        reply, _ = parser.answer()
+        assert isinstance(reply, Value)
+        return reply.numbers
+
+
+def _columns(fields: Fields) -> Columns:
+    return Columns(
+        names=[*(fields.texts or ()), *fields.extra],
+        optional=sorted(fields.may_be_missing),
+        text=None if fields.rendering else fields.text,
+        whole=fields.wanted is None,
+    )
 
 
 def _file(source: Source, block_bytes: int = 0) -> TableFile:
@@ -144,19 +192,75 @@ def _file(source: Source, block_bytes: int = 0) -> TableFile:
     )
 
 
-def _ask(source: Source, command: Command) -> list[int]:
-    with borrowed_parser(source) as parser, _opened(source, None) as raw:
-        parser.send(command)
-        reply, _ = parser.answer(raw)
-        assert isinstance(reply, Value)
-        return reply.numbers
-
-
 @contextmanager
-def _opened(source: Source, raw: BinaryIO | None) -> Iterator[BinaryIO | None]:
-    """Open a remote file here, where its bytes are fetched; the parser opens local files."""
-    if raw is None and source.is_distant:
-        with source.open() as file:
-            yield file
-    else:
-        yield raw
+def _parser(source: Source, raw: BinaryIO | None) -> Iterator[_Parser]:
+    """Provide a process for one file: an idle one or a new one.
+
+    Remote files are opened here, where their bytes are fetched; the process opens local files.
+    """
+    with source.open() if raw is None and source.is_distant else nullcontext(raw) as file:
+        child = _idle.pop() if _idle else None
+        if child is None or child.has_ended:
+            child = Child(PROGRAM)
+        parser = _Parser(child, source.where, file)
+        try:
+            yield parser
+        finally:
+            if parser.is_idle and len(_idle) < MAX_IDLE:
+                _idle.append(child)
+            else:
+                child.end()
+
+
+class _Parser:
+    """A process while it parses a file."""
+
+    def __init__(self, child: Child, where: str, raw: BinaryIO | None) -> None:
+        self._child, self._where, self._raw = child, where, raw
+        self.is_idle = True
+        """Whether the process waits for a command."""
+
+    def send(self, command: Command, payload: bytes = b"") -> None:
+        """Send a command; if the process has died, `answer` reports it."""
+        self.is_idle = False
+        self._child.send(command, payload)
+
+    def answer(self) -> tuple[Reply, bytearray]:
+        """Wait for the answer to a command, and send the process the bytes it requests."""
+        while True:
+            try:
+                reply, payload = self._child.receive()
+            except ChildEnded as error:
+                raise self._death(error) from None
+            match reply:
+                case Wanted(start=start, num_bytes=num_bytes):
+                    assert self._raw is not None
+                    self._raw.seek(start)
+                    self.send(Bytes(), self._raw.read(num_bytes))
+                    continue
+                case Announced(columns=columns, block_bytes=block_bytes):
+                    if isinstance(file := cast(object, self._raw), RangeFile):
+                        file.read_ahead(columns, block_bytes)
+                    continue
+                case Failed(error=failure):
+                    self.is_idle = True
+                    raise msgspec.structs.replace(failure, where=self._where).rebuild()
+                case Refused(errno=number, text=text):
+                    self.is_idle = True
+                    raise OSError(number, text)
+            self.is_idle = not isinstance(reply, Rows)
+            return reply, payload
+
+    def _death(self, ended: ChildEnded) -> TokenmillError:
+        if ended.signal in CRASHES:
+            why = f"Arrow crashed while reading the file: {ended.signal.name}"
+            return damaged(self._where, why)
+        if ended.signal:
+            return EngineError(
+                "the process that parses an input was killed",
+                where=self._where,
+                why=ended.why,
+                hint="lower --workers and run the same command again; it resumes where it stopped",
+            )
+        why = f"{ended.why}; see its message above"
+        return InternalError(ended.what, where=self._where, why=why)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import struct
-from io import FileIO
-from typing import Any
+from typing import Literal
 
 import msgspec
 
+from tokenmill.core.error_records import ErrorRecord
+
 BATCHES_PER_DECODE = 8
 """Batches decoded per call and then sliced, because each call to Parquet is expensive."""
-_SIZES = struct.Struct("<QQ")
 
 
 class TableFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,47 +24,38 @@ class TableFile(msgspec.Struct, frozen=True, kw_only=True):
     """For a remote file: the number of bytes per request."""
 
 
-class CheckColumns(msgspec.Struct, tag="check", kw_only=True):
-    """To the parser: answer with a Value, or fail if a column is missing or is not text."""
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """The requested columns of a file."""
 
-    file: TableFile
-    columns: list[str]
+    names: list[str]
+    """Names or dotted paths."""
     optional: list[str]
     """Columns that may be missing."""
     text: str | None
     """The column that must contain strings, if any."""
-    whole: bool = False
+    whole: bool
     """Whether all other columns of the file are requested, too."""
 
 
-class GroupSizes(msgspec.Struct, tag="groups", kw_only=True):
-    """To the parser: answer with bytes and rows of each row group or record batch, in order."""
+class Ask(msgspec.Struct, tag="ask", kw_only=True):
+    """To the parser: answer with a Value.
+
+    "columns": nothing, but fail if a column is missing or is not text.
+    "groups": bytes and rows of each row group or record batch, in order.
+    "count": the number of row groups or record batches.
+    "totals": the approximate bytes of text and the number of rows.
+    """
 
     file: TableFile
-
-
-class CountGroups(msgspec.Struct, tag="count", kw_only=True):
-    """To the parser: answer with the number of row groups or record batches."""
-
-    file: TableFile
-
-
-class Totals(msgspec.Struct, tag="totals", kw_only=True):
-    """To the parser: answer with the approximate bytes of text and the number of rows."""
-
-    file: TableFile
-    column: str
+    about: Literal["columns", "groups", "count", "totals"]
+    columns: Columns
 
 
 class ReadRows(msgspec.Struct, tag="read", kw_only=True):
     """To the parser: answer with Rows, one for each `More`, then with End."""
 
     file: TableFile
-    columns: list[str]
-    """Names or dotted paths."""
-    optional: list[str]
-    text: str | None
-    whole: bool = False
+    columns: Columns
     groups: tuple[int, int] | None
     """Row groups or record batches [start, stop); None for all."""
     first_row: int | None
@@ -119,13 +109,10 @@ class Announced(msgspec.Struct, tag="announced"):
     block_bytes: int
 
 
-class Failed(msgspec.Struct, tag="failed", kw_only=True):
+class Failed(msgspec.Struct, tag="failed"):
     """From the parser: the file is damaged, or does not match the user's options."""
 
-    is_damage: bool
-    what: str
-    why: str
-    hint: str
+    error: ErrorRecord
 
 
 class Refused(msgspec.Struct, tag="refused"):
@@ -135,48 +122,5 @@ class Refused(msgspec.Struct, tag="refused"):
     text: str
 
 
-Command = CheckColumns | GroupSizes | CountGroups | Totals | ReadRows | More | Enough | Bytes
+Command = Ask | ReadRows | More | Enough | Bytes
 Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
-
-
-class Channel:
-    """Sends and receives messages: sizes, a message as JSON, and its bytes."""
-
-    def __init__(self, incoming: FileIO, outgoing: FileIO, kind: Any) -> None:
-        self._incoming, self._outgoing = incoming, outgoing
-        self._decode = msgspec.json.Decoder(kind).decode
-
-    def send(self, message: Command | Reply, payload: bytes | memoryview = b"") -> None:
-        """Send a message and bytes.
-
-        Raises:
-            BrokenPipeError: the other process has ended, or the channel was closed.
-        """
-        line = msgspec.json.encode(message)
-        self._write(_SIZES.pack(len(line), len(payload)) + line)
-        self._write(payload)
-
-    def receive(self) -> tuple[Any, bytearray]:
-        """Receive the next message and its bytes.
-
-        Raises:
-            EOFError: the other process has ended, or the channel was closed.
-        """
-        line_bytes, payload_bytes = _SIZES.unpack(self._read(_SIZES.size))
-        return self._decode(self._read(line_bytes)), self._read(payload_bytes)
-
-    def _write(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        if self._outgoing.closed:
-            raise BrokenPipeError
-        while rest:
-            rest = rest[self._outgoing.write(rest) :]
-
-    def _read(self, num_bytes: int) -> bytearray:
-        data = bytearray(num_bytes)
-        rest = memoryview(data)
-        while rest:
-            if self._incoming.closed or not (count := self._incoming.readinto(rest)):
-                raise EOFError
-            rest = rest[count:]
-        return data

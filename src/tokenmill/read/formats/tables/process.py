@@ -1,42 +1,34 @@
-"""The parser process for tables; it reads commands from stdin and writes answers to stdout."""
+"""The parser process for tables."""
 
 from __future__ import annotations
 
-import io
-import os
-import queue
-import resource
-import signal
-import sys
-import threading
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 
-from tokenmill.core.errors import TokenmillError, UserError
+from tokenmill.core.child import Parent
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import TokenmillError
+from tokenmill.read.compression import damaged
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.formats.tables.format import TableFormat
 from tokenmill.read.formats.tables.messages import (
     Announced,
+    Ask,
     Bytes,
-    Channel,
-    CheckColumns,
     Command,
-    CountGroups,
     End,
     Enough,
     Failed,
-    GroupSizes,
     ReadRows,
     Refused,
     Rows,
     TableFile,
-    Totals,
     Value,
     Wanted,
 )
-from tokenmill.read.formats.tables.record_batches import check_columns, iter_rows
-from tokenmill.read.formats.tables.table import Table
+from tokenmill.read.formats.tables.record_batches import Table, check_columns, iter_rows
 from tokenmill.read.places.range_file import RangeFile
 
 DAMAGE = (
@@ -52,102 +44,84 @@ DAMAGE = (
 """Exceptions that Arrow raises for damaged files, and Python for their values."""
 
 
-class Parser:
-    """Carries out commands, one after another."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._incoming: queue.SimpleQueue[tuple[Any, bytearray]] = queue.SimpleQueue()
-
-    def run(self) -> None:
-        """Work until the other process ends."""
-        threading.Thread(target=self._listen, daemon=True).start()
-        while True:
-            command, _ = self._incoming.get()
-            try:
-                self._carry_out(command)
-            except TokenmillError as error:
-                is_damage = not isinstance(error, UserError)
-                self._fail(is_damage, error.what, error.why, error.hint)
-            except OSError as error:
-                if error.errno is not None:
-                    self._channel.send(Refused(error.errno, error.strerror or str(error)))
+def main() -> None:
+    """Carry out commands, one after another."""
+    parent = Parent(Command)
+    while True:
+        command, _ = parent.receive()
+        try:
+            with _opened(command.file, parent) as raw:
+                table = cast(TableFormat, FORMATS[command.file.format]).open(raw, command.file)
+                if isinstance(command, Ask):
+                    parent.send(Value(_answer(command, table)))
                 else:
-                    self._fail(True, "", str(error), "")
-            except DAMAGE as error:
-                is_plain = isinstance(error, pa.ArrowException)
-                if isinstance(error, pa.ArrowNotImplementedError):
-                    error.args = (f"damaged, or not supported by Arrow {pa.__version__}: {error}",)
-                why = str(error) if is_plain else f"{type(error).__name__}: {error}"
-                self._fail(True, "", why, "")
+                    _read(command, table, raw, parent)
+        except TokenmillError as error:
+            parent.send(Failed(ErrorRecord.of(error)))
+        except OSError as error:
+            if error.errno is not None:
+                parent.send(Refused(error.errno, error.strerror or str(error)))
+            else:
+                parent.send(_damage(str(error)))
+        except pa.ArrowNotImplementedError as error:
+            why = f"damaged, or not supported by Arrow {pa.__version__}: {error}"
+            parent.send(_damage(why))
+        except pa.ArrowException as error:
+            parent.send(_damage(str(error)))
+        except DAMAGE as error:
+            parent.send(_damage(f"{type(error).__name__}: {error}"))
 
-    def _listen(self) -> None:
-        while True:
-            try:
-                self._incoming.put(self._channel.receive())
-            except EOFError:
-                os._exit(0)
 
-    def _fail(self, is_damage: bool, what: str, why: str, hint: str) -> None:
-        self._channel.send(Failed(is_damage=is_damage, what=what, why=why, hint=hint))
+def _damage(why: str) -> Failed:
+    return Failed(ErrorRecord.of(damaged("", why)))
 
-    def _carry_out(self, command: Command) -> None:
-        match command:
-            case CheckColumns(file=file):
-                with self._open(file) as raw:
-                    check_columns(_table(raw, file).schema, command)
-                self._channel.send(Value([]))
-            case GroupSizes(file=file):
-                with self._open(file) as raw:
-                    groups = _table(raw, file).groups()
-                self._channel.send(Value([number for group in groups for number in group]))
-            case CountGroups(file=file):
-                with self._open(file) as raw:
-                    number = _table(raw, file).num_groups
-                self._channel.send(Value([number]))
-            case Totals(file=file, column=column):
-                with self._open(file) as raw:
-                    table = _table(raw, file)
-                    size = table.text_bytes(column)
-                    num_rows = sum(rows for _, rows in table.groups())
-                self._channel.send(Value([size, num_rows]))
-            case ReadRows():
-                self._read(command)
 
-    def _read(self, command: ReadRows) -> None:
-        def announce(columns: list[list[tuple[int, int]]]) -> None:
-            self._channel.send(Announced(columns, command.file.block_bytes))
+def _answer(command: Ask, table: Table) -> list[int]:
+    match command.about:
+        case "columns":
+            check_columns(table.schema, command.columns)
+            return []
+        case "groups":
+            return [number for group in table.groups() for number in group]
+        case "count":
+            return [table.num_groups]
+        case "totals":
+            size = table.text_bytes(command.columns.text or "")
+            return [size, sum(rows for _, rows in table.groups())]
 
-        with self._open(command.file) as raw:
-            table = _table(raw, command.file)
-            for first, num_bytes, batch in iter_rows(table, command, announce):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, batch.schema) as writer:
-                    writer.write_batch(batch)
-                rows = Rows(first=first, num_bytes=num_bytes, position=raw.tell())
-                self._channel.send(rows, memoryview(sink.getvalue()))
-                if isinstance(self._incoming.get()[0], Enough):
-                    break
-        self._channel.send(End())
 
-    def _open(self, file: TableFile) -> BinaryIO:
-        return open(file.path, "rb") if file.path else _AskedFile(file.num_bytes, self._ask)  # type: ignore[return-value]
+def _read(command: ReadRows, table: Table, raw: BinaryIO, parent: Parent) -> None:
+    def announce(columns: list[list[tuple[int, int]]]) -> None:
+        parent.send(Announced(columns, command.file.block_bytes))
 
-    def _ask(self, start: int, num_bytes: int) -> bytearray:
-        self._channel.send(Wanted(start, num_bytes))
-        message, data = self._incoming.get()
+    for first, num_bytes, batch in iter_rows(table, command, announce):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        rows = Rows(first=first, num_bytes=num_bytes, position=raw.tell())
+        parent.send(rows, memoryview(sink.getvalue()))
+        if isinstance(parent.receive()[0], Enough):
+            break
+    parent.send(End())
+
+
+def _opened(file: TableFile, parent: Parent) -> BinaryIO:
+    if file.path:
+        return open(file.path, "rb")
+
+    def ask(start: int, num_bytes: int) -> bytearray:
+        parent.send(Wanted(start, num_bytes))
+        message, data = parent.receive()
         assert isinstance(message, Bytes)
         return data
 
-
-def _table(raw: BinaryIO, file: TableFile) -> Table:
-    return cast(TableFormat, FORMATS[file.format]).open(raw, file)
+    return cast(BinaryIO, _AskedFile(file.num_bytes, ask))
 
 
 class _AskedFile(RangeFile):
     """A file with bytes that the other process provides."""
 
-    def __init__(self, num_bytes: int, ask: Any) -> None:
+    def __init__(self, num_bytes: int, ask: Callable[[int, int], bytearray]) -> None:
         super().__init__(num_bytes)
         self._ask = ask
 
@@ -156,16 +130,3 @@ class _AskedFile(RangeFile):
         stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
         self._position = stop
         return bytes(self._ask(start, stop - start)) if stop > start else b""
-
-
-def main() -> None:
-    """Parse files until stdin ends."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # the other process handles them and ends this one
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected; write no core files
-    incoming = io.FileIO(os.dup(sys.stdin.fileno()), "rb")
-    outgoing = io.FileIO(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # output of libraries must not mix with answers
-    Parser(Channel(incoming, outgoing, Command)).run()

@@ -7,33 +7,61 @@ process adds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokenmill.core.errors import UserError
 from tokenmill.read.fields import field_hint
-from tokenmill.read.formats.tables.messages import CheckColumns, ReadRows
-from tokenmill.read.formats.tables.table import Announce, Table
+from tokenmill.read.formats.tables.messages import Columns, ReadRows
+
+Announce = Callable[[list[list[tuple[int, int]]]], None]
+"""Announces which ranges [start, stop) of each column will be read, in order."""
 
 
-def check_columns(schema: pa.Schema, command: CheckColumns | ReadRows) -> list[str]:
+class Table(Protocol):
+    """An open table file in the parser process. Its content is not trusted.
+
+    A UserError that a method raises is passed on. Any other exception means a damaged file.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of all columns."""
+
+    @property
+    def num_groups(self) -> int:
+        """The number of parts that can be read separately."""
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Return the bytes and rows of each part, over all columns."""
+
+    def text_bytes(self, column: str) -> int:
+        """Estimate the bytes of a text column; 0 if there are no groups."""
+
+    def batches(
+        self, command: ReadRows, columns: Sequence[str], announce: Announce
+    ) -> tuple[int, Iterator[pa.RecordBatch]]:
+        """Return the first row of the requested groups, and their unvalidated record batches."""
+
+
+def check_columns(schema: pa.Schema, columns: Columns) -> list[str]:
     """Return the requested columns that a file has.
 
     Raises:
         UserError: a required column is missing, or the text column does not contain strings.
     """
-    types = {name: _type_at(schema, name) for name in command.columns}
+    types = {name: _type_at(schema, name) for name in columns.names}
     for name, kind in types.items():
-        if kind is None and name not in command.optional:
+        if kind is None and name not in columns.optional:
             raise UserError(
                 f"cannot find the column {name!r}",
                 why=f"the columns are {', '.join(schema.names)}",
                 hint=field_hint(name, schema.names),
             )
-    text = command.text
+    text = columns.text
     if text is not None and not _holds_text(types[text]):
         why = f"its type is {types[text]}, not a string"
         raise UserError(f"the column {text!r} does not contain text", why=why)
@@ -57,13 +85,12 @@ def iter_rows(
 
     Optional columns that the file does not have are null.
     """
-    present = {*check_columns(table.schema, command)}
-    wanted = {name: name.split(".") for name in command.columns}
-    if command.whole:
+    present = {*check_columns(table.schema, command.columns)}
+    wanted = {name: name.split(".") for name in command.columns.names}
+    if command.columns.whole:
         wanted = {name: [name] for name in table.schema.names}
         present = {*wanted}
-        command = msgspec.structs.replace(command, columns=[*wanted])
-    row, batches = table.batches(command, announce)
+    row, batches = table.batches(command, [*wanted], announce)
     for batch in map(validated, batches):
         for piece in sliced(batch, command.batch_bytes):
             columns = {
