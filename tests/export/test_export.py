@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from tokenmill.core.errors import (
     VerificationError,
 )
 from tokenmill.load.export import rows as export_rows
+from tokenmill.load.export import writers
 from tokenmill.load.export.rows import export
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
@@ -524,14 +524,14 @@ def test_a_wrong_key_leaves_nothing_behind(tmp_path: Path, dataset: Dataset, pla
     assert_nothing_but(tmp_path)
 
 
-def test_pt_files_are_written_without_torch_and_read_with_it(
+def test_pt_files_are_refused_without_torch_before_anything_is_written(
     tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(writers, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="the format pt needs PyTorch") as caught:
         export(dataset, plan, tmp_path / "rows", ExportOptions(format="pt"))
-    expected = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
-    assert_equal(read(tmp_path / "rows", "pt"), expected)
+    assert "[torch]" in caught.value.hint
+    assert_nothing_but(tmp_path)
 
 
 def test_partitions_that_cannot_be_removed_do_not_become_part_of_the_result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,6 @@ from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, OutputConflictError, UserError
 from tokenmill.load.export import rows as export_rows
-from tokenmill.load.export import unfinished
 from tokenmill.load.export.rows import export
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning.packing import pack
@@ -28,7 +28,7 @@ from tokenmill.store.plan import Plan, open_plan
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "plans-v1" / "dataset"
+GOLDEN = Path(__file__).parents[1] / "golden" / "plans" / "dataset"
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +69,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+BALANCED = {"packing": "balanced", "ranks": 4, "window_sequences": 8, "subset": "train"}
+BUCKETS = {"packing": "length-buckets", "smallest_bucket": 16, "subset": "train"}
+
+
 @pytest.mark.parametrize(
-    ("plan_name", "labels", "digest"),
+    ("planned", "labels", "digest"),
     [
-        ("balanced", "aligned", "f99f292fb204c505b81cbc3fd906bcc3"),
-        ("balanced", "next", "e60edb59f97e5959bea7c4284e39b992"),
-        ("length-buckets", "aligned", "07daff9478ba02f9109255679bce6a58"),
-        ("length-buckets", "next", "8280f8617f48fae9de024501f5ce95b6"),
+        (BALANCED, "aligned", "f99f292fb204c505b81cbc3fd906bcc3"),
+        (BALANCED, "next", "e60edb59f97e5959bea7c4284e39b992"),
+        (BUCKETS, "aligned", "07daff9478ba02f9109255679bce6a58"),
+        (BUCKETS, "next", "8280f8617f48fae9de024501f5ce95b6"),
     ],
 )
-def test_an_export_has_the_bytes_that_it_had_before_it_could_be_resumed(
-    plan_name: str, labels: Any, digest: str, tmp_path: Path
+def test_an_export_has_the_bytes_that_it_always_had(
+    planned: dict[str, Any], labels: Any, digest: str, tmp_path: Path
 ) -> None:
     """The digest of `export.json` covers those of all files."""
     dataset = Dataset(GOLDEN)
+    plan = pack(dataset, PackOptions(sequence_length=64, **planned), tmp_path / "plan").plan
     options = ExportOptions(format="npy", labels=labels, sequences_per_file=3, seed=4)
-    report = export(dataset, open_plan(dataset, plan_name), tmp_path / "rows", options)
+    report = export(dataset, plan, tmp_path / "rows", options)
     assert report.manifest.digest == digest
 
 
@@ -92,13 +97,13 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tokenmill.cli import main
-from tokenmill.load.export import rows, unfinished
+from tokenmill.load.export import folder, rows
 
 point, count = sys.argv[1], int(sys.argv[2])
 places = {
     "assembling": (rows.RowPartitions, "append"),
     "writing": (rows, "columns_of"),
-    "removing": (unfinished.shutil, "rmtree"),
+    "removing": (folder.shutil, "rmtree"),
 }
 owner, name = places[point]
 really, calls = getattr(owner, name), iter(range(1000))
@@ -238,7 +243,7 @@ def test_an_export_that_was_replaced_never_comes_back(
     export(dataset, open_plan(dataset, "best-fit-16"), out, ExportOptions(format="npy"))
     export(dataset, plan, out, ExportOptions(format="npy", seed=3), overwrite=True)
     with monkeypatch.context() as patch:
-        patch.setattr(unfinished.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         export(dataset, plan, out, wanted, overwrite=True)
     assert names(tmp_path) == [".rows.unfinished", "rows"]
     again = export(dataset, plan, out, wanted, overwrite=True)

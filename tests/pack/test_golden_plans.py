@@ -1,8 +1,7 @@
-"""Plans of every released format version open, and serve the same batches, for ever.
+"""Plans of every strategy and policy, and the batches they serve, stay the same for ever.
 
-`golden/plans-v1` holds a dataset of 84 documents in six shards, and plans of every strategy and of
-every policy, as version 1 of the plan format wrote them. Each is opened, and made again by today's
-code; ids, arrays and batches of both are those that were recorded then.
+`golden/plans` holds a corpus of 84 documents and its dataset in six shards. Python and compiled
+code make the plans; their ids, arrays and batches are those that were recorded.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ import tokenmill
 from tokenmill.kernels import interpreted
 from tokenmill.load.batches import Batches
 from tokenmill.store.digests import file_digest
-from tokenmill.store.plan import ARRAYS, Plan, open_plan
+from tokenmill.store.plan import ARRAYS, Plan
 
-V1 = Path(__file__).parents[1] / "golden" / "plans-v1"
-RECORDED = json.loads((V1 / "recorded.json").read_text())
+GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
+RECORDED = json.loads((GOLDEN / "recorded.json").read_text())
 
 PLANS: dict[str, dict[str, Any]] = {
     # every strategy
@@ -59,18 +58,16 @@ PLANS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["as it was written", "made again", "made by compiled code"])
+@pytest.fixture(scope="module", params=["Python", "compiled code"])
 def plan_of(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Plan]:
-    """A plan by its name: the stored one, or one that today's code makes with the same options."""
-    dataset = tokenmill.open(V1 / "dataset")
+    """Makes the plan of a name."""
+    dataset = tokenmill.open(GOLDEN / "dataset")
     folder = tmp_path_factory.mktemp("plans")
-    most_steps = 0 if request.param == "made by compiled code" else interpreted.MOST_STEPS
+    most_steps = 0 if request.param == "compiled code" else interpreted.MOST_STEPS
 
     def make(name: str) -> Plan:
-        if request.param == "as it was written":
-            return open_plan(dataset, name)
         options = {"sequence_length": 64, "subset": "train", **PLANS[name]}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(interpreted, "MOST_STEPS", most_steps)
@@ -84,15 +81,9 @@ def quick_disks(without_waiting_for_disks: None) -> None:
     """Plans are small and many."""
 
 
-def test_every_plan_opens_with_its_id_and_its_arrays(plan_of: Callable[[str], Plan]) -> None:
+def test_every_plan_has_its_id_and_its_arrays(plan_of: Callable[[str], Plan]) -> None:
     plans = {name: plan_of(name) for name in PLANS}
     assert {name: described(plan) for name, plan in plans.items()} == RECORDED["plans"]
-
-
-def test_every_plan_verifies() -> None:
-    stages = []
-    tokenmill.verify(V1 / "dataset", advance=lambda stage, done, total: stages.append(stage))
-    assert stages.count("plan") >= len(PLANS)
 
 
 def described(plan: Plan) -> dict[str, Any]:
@@ -144,7 +135,7 @@ LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_every_loader_serves_the_batches_that_were_recorded(
     plan_of: Callable[[str], Plan],
 ) -> None:
-    dataset = tokenmill.open(V1 / "dataset")
+    dataset = tokenmill.open(GOLDEN / "dataset")
     served = {
         name: digests(partial(dataset.batches, plan_of(plan), **{"world_size": 1} | options))
         for name, (plan, options) in LOADERS.items()
@@ -155,7 +146,7 @@ def test_every_loader_serves_the_batches_that_were_recorded(
 def test_every_curriculum_serves_the_batches_that_were_recorded(
     plan_of: Callable[[str], Plan],
 ) -> None:
-    dataset = tokenmill.open(V1 / "dataset")
+    dataset = tokenmill.open(GOLDEN / "dataset")
     phases = {
         "by length": ("best-fit", (tokenmill.Phase(by="length", bands=5),)),
         "by a column": ("first-fit", (tokenmill.Phase(by="grade", descending=True),)),
@@ -175,19 +166,10 @@ def test_every_curriculum_serves_the_batches_that_were_recorded(
     assert served == RECORDED["curricula"]
 
 
-def _mixed_as_recorded(sources: list[Any], **options: Any) -> Any:
-    """Resume from a state of the time when the seed of a source was a sum."""
-    batches = tokenmill.mix_batches(sources, **options)
-    state = batches.state_dict()
-    assert state["progress"].pop("seeds") == "hashed"
-    batches.load_state_dict(state)
-    return batches
-
-
 def test_every_mixture_serves_the_batches_that_were_recorded(
     plan_of: Callable[[str], Plan],
 ) -> None:
-    dataset = tokenmill.open(V1 / "dataset")
+    dataset = tokenmill.open(GOLDEN / "dataset")
     names = ("best-fit", "balanced", "weighted")
     first, second, third = (
         tokenmill.MixtureSource(dataset=dataset, plan=plan_of(name), share=share, epochs=epochs)
@@ -209,7 +191,7 @@ def test_every_mixture_serves_the_batches_that_were_recorded(
         ),
     }
     served = {
-        name: digests(partial(_mixed_as_recorded, sources, **{"world_size": 1} | options))
+        name: digests(partial(tokenmill.mix_batches, sources, **{"world_size": 1} | options))
         for name, (sources, options) in mixtures.items()
     }
     assert served == RECORDED["mixtures"]

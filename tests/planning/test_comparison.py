@@ -12,7 +12,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning.comparison import Compared, compare, recommended
 from tokenmill.store.dataset import Dataset
 
-DATASET = Path(__file__).parents[1] / "golden" / "plans-v1" / "dataset"
+DATASET = Path(__file__).parents[1] / "golden" / "plans" / "dataset"
 
 
 @pytest.fixture(scope="module")

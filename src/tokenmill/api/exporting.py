@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from tokenmill.core.errors import OutputConflictError
 from tokenmill.core.records import Advance
-from tokenmill.load.export.finished import export_at
+from tokenmill.load.export.folder import export_at
 from tokenmill.load.export.rows import ExportReport, export
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe

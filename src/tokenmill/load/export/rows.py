@@ -14,36 +14,42 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import xxhash
 from msgspec import UNSET
 
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.load.export.columns import (
-    check_dtype,
+from tokenmill.load.export.folder import (
+    Begun,
+    Unfinished,
+    found_export,
+    remove_leftover,
+    unfinished,
+)
+from tokenmill.load.export.writers import (
+    WRITERS,
+    check_options,
     columns_of,
+    describe_for_datasets,
     dtypes_of,
     empty_columns,
     token_bytes,
 )
-from tokenmill.load.export.finished import found_export
-from tokenmill.load.export.partitions import RowPartitions
-from tokenmill.load.export.unfinished import Begun, Unfinished, remove_leftover, unfinished
-from tokenmill.load.export.writers import WRITERS, describe_for_datasets
-from tokenmill.load.rows.reader import RowReader, plan_row_lengths
+from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
-from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name
+from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name, write_pieces
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -119,7 +125,7 @@ def export(
         options = msgspec.structs.replace(options, dtype=UNSET)
     out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
-    check_dtype(dataset, options)
+    check_options(dataset, options)
     wanted = _describe(reader, options)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
@@ -292,3 +298,61 @@ def _flushed(path: Path) -> FileEntry:
     digest = file_digest(path)
     fsync_path(path)
     return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=digest)
+
+
+class RowPartitions:
+    """One partition per output file, with its rows in corpus order and their places in the file.
+
+    Labels that are aligned are the ids themselves, and are not stored again.
+    """
+
+    def __init__(
+        self, folder: Path, row_length: int, dtype: np.dtype[np.integer], *, aligned: bool
+    ) -> None:
+        self._folder, self._row_length, self._aligned = folder, row_length, aligned
+        self._dtypes = {"places": np.dtype(np.uint32), "ids": dtype, "flags": np.dtype(np.uint8)}
+        if not aligned:
+            self._dtypes["labels"] = dtype
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in a partition."""
+        return sum(dtype.itemsize for name, dtype in self._dtypes.items() if name != "places")
+
+    def append(self, rows: Rows, files: Int64Array, places: Int64Array) -> None:
+        """Add rows; row i belongs at `places[i]` of output file `files[i]`."""
+        order = np.argsort(files, kind="stable")
+        numbers, firsts = np.unique(files[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+            values: dict[str, npt.NDArray[np.integer]] = {
+                "places": places.astype(np.uint32),
+                "ids": rows.ids,
+                "flags": rows.flags,
+                "labels": rows.labels,
+            }
+            for name in self._dtypes:
+                with open(self._path(number, name), "ab") as file:
+                    write_pieces(file, values[name][chosen])
+
+    def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
+        """Yield the rows of one output file in order, some at a time."""
+        stored = {
+            name: np.memmap(self._path(number, name), dtype, mode="r")
+            for name, dtype in self._dtypes.items()
+        }
+        order = np.argsort(stored.pop("places"))
+        shaped = {name: values.reshape(-1, self._row_length) for name, values in stored.items()}
+        for start in range(0, len(order), rows_at_once):
+            chosen = order[start : start + rows_at_once]
+            ids = shaped["ids"][chosen]
+            labels = ids if self._aligned else shaped["labels"][chosen]
+            yield Rows(ids, labels, shaped["flags"][chosen], aligned=self._aligned)
+
+    def forget(self, number: int) -> None:
+        """Remove the partition of an output file."""
+        for name in self._dtypes:
+            self._path(number, name).unlink()
+
+    def _path(self, number: int, name: str) -> Path:
+        return self._folder / f"{number:05d}.{name}"

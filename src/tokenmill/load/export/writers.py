@@ -1,25 +1,114 @@
-"""One file of rows, in each of the formats; rows come some at a time."""
+"""One file of rows in each of the formats: the columns of rows, and what writes them."""
 
 from __future__ import annotations
 
+import errno
 from abc import abstractmethod
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET
 
-from tokenmill.load.export.columns import Columns
-from tokenmill.load.export.torch_file import TorchFile
+from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
+from tokenmill.load.rows.assembly import IGNORE_INDEX, TARGET
+from tokenmill.load.rows.reader import Rows
 from tokenmill.store.arrow_arrays import number_array
+from tokenmill.store.dataset import Dataset
 from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.documents_table import abandon
+from tokenmill.store.exports import ExportOptions
 from tokenmill.store.files import ArrowSink, write_pieces
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_ROWS = 1024
+
+Columns = dict[str, npt.NDArray[Any]]
+
+_DTYPES = {
+    "input_ids": "int32",
+    "labels": "int32",
+    "position_ids": "int32",
+    "attention_mask": "int8",
+}
+_LARGEST_UINT16 = (1 << 16) - 1
+
+
+def dtypes_of(options: ExportOptions) -> dict[str, str]:
+    """The dtype of each column."""
+    dtypes: dict[str, str] = {name: _DTYPES[name] for name in options.columns}
+    if "labels" in dtypes and options.format == "pt":
+        dtypes["labels"] = "int64"  # cross-entropy in PyTorch needs int64 targets
+    if "input_ids" in dtypes and options.dtype is not UNSET:
+        dtypes["input_ids"] = options.dtype
+    return dtypes
+
+
+def check_options(dataset: Dataset, options: ExportOptions) -> None:
+    """Raise a UserError if PyTorch is missing, or if ids do not fit the requested dtype."""
+    if options.format == "pt" and find_spec("torch") is None:
+        hint = f"{install_command('torch')}, or choose another format"
+        raise UserError("the format pt needs PyTorch", why="it is not installed", hint=hint)
+    if options.dtype is UNSET:
+        return
+    if "input_ids" not in options.columns:
+        raise UserError(
+            "--dtype is the dtype of input_ids",
+            why=f"the columns are {', '.join(options.columns)}",
+            hint="add input_ids to --columns, or leave out --dtype",
+        )
+    largest = dataset.manifest.tokenizer.largest_id
+    if options.dtype == "uint16" and largest > _LARGEST_UINT16:
+        raise UserError(
+            "the ids do not fit uint16",
+            where=dataset.location,
+            why=f"the largest id of its tokenizer is {largest:,}, and uint16 ends at 65,535",
+            hint="use --dtype int32, which takes four bytes per token",
+        )
+
+
+def empty_columns(dtypes: dict[str, str], num_rows: int, row_length: int) -> Columns:
+    """Reusable buffers for rows: arrays of shape (num_rows, row_length)."""
+    shape = (num_rows, row_length)
+    return {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
+
+
+def columns_of(rows: Rows, room: Columns) -> Columns:
+    """Write the columns of rows into `room`; returns views of shape (len(rows.ids), row_length)."""
+    columns = {name: values[: len(rows.ids)] for name, values in room.items()}
+    for name, values in columns.items():
+        _FILL[name](rows, values)
+    return columns
+
+
+def _fill_labels(rows: Rows, labels: npt.NDArray[Any]) -> None:
+    np.copyto(labels, rows.labels, casting="unsafe")  # a uint32 id is below 2^31
+    np.copyto(labels, IGNORE_INDEX, where=(rows.flags & TARGET) == 0)
+
+
+def _fill_positions(rows: Rows, positions: npt.NDArray[Any]) -> None:
+    segmentation = rows.segmentation
+    segmentation.count_positions(positions, np.zeros(len(segmentation), np.int64))
+
+
+_FILL: dict[str, Callable[[Rows, npt.NDArray[Any]], None]] = {
+    "input_ids": lambda rows, ids: np.copyto(ids, rows.ids, casting="unsafe"),
+    "labels": _fill_labels,
+    "position_ids": _fill_positions,
+    "attention_mask": lambda rows, mask: np.copyto(mask, rows.real, casting="unsafe"),
+}
+"""Functions that compute each column."""
+
+
+def token_bytes(dtypes: dict[str, str]) -> int:
+    """Bytes of one token in all columns."""
+    return sum(np.dtype(dtype).itemsize for dtype in dtypes.values())
 
 
 class Writer(Protocol):
@@ -62,25 +151,35 @@ class NpyWriter(Writer):
 
 
 class TorchWriter(Writer):
-    """A dictionary of tensors, to be opened with `torch.load(path, weights_only=True)`."""
+    """A dictionary of tensors, to be opened with `torch.load(path, weights_only=True)`.
+
+    `torch.save` takes whole tensors, so the columns of the file are in memory until the end.
+    """
 
     def __init__(self, stem: Path, num_rows: int) -> None:
         self._path, self._num_rows = stem.with_name(f"{stem.name}.pt"), num_rows
-        self._file: TorchFile | None = None
+        self._columns: Columns = {}
+        self._filled = 0
 
     def append(self, columns: Columns) -> None:
-        if self._file is None:
-            self._file = TorchFile(self._path, self._num_rows, columns)
-        self._file.append(columns)
+        stop = self._filled
+        for name, values in columns.items():
+            if name not in self._columns:
+                shape = (self._num_rows, values.shape[1])
+                self._columns[name] = np.empty(shape, values.dtype)
+            stop = self._filled + len(values)
+            self._columns[name][self._filled : stop] = values
+        self._filled = stop
 
     def finish(self) -> list[Path]:
-        assert self._file is not None  # an output file has a row
-        self._file.finish()
-        return [self._path]
+        import torch
 
-    def discard(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        tensors = {name: torch.from_numpy(values) for name, values in self._columns.items()}
+        try:
+            torch.save(tensors, self._path)
+        except RuntimeError as error:  # it hides the error of the file system
+            raise OSError(errno.EIO, str(error), str(self._path)) from error
+        return [self._path]
 
 
 class ParquetWriter(Writer):

@@ -106,9 +106,6 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: list[Count]
     lags: list[Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]]
     """Tokens that each source is behind its share, times WHOLE."""
-    seeds: Literal["added", "hashed"] = "added"
-    """How the seed of each source follows from the mixture's. States without it are older: they
-    added the number of the source, so two sources could have one order under different seeds."""
 
 
 class _Checkpoints(Generic[T]):
@@ -163,6 +160,10 @@ class MixtureSchedule(Schedule):
         if self._num_rows < 1:
             why = f"it has {self.size.tokens} tokens, and a row has {self._row_length}"
             raise UserError("the global batch is smaller than a row", why=why)
+        self._orders = [
+            Order(steps_of(source.plan), self._seed_of(number), self.shuffle)
+            for number, source in enumerate(self.sources)
+        ]
         self._begin_at(_at_start(len(self.sources)))
 
     @property
@@ -257,17 +258,13 @@ class MixtureSchedule(Schedule):
 
     def _begin_at(self, progress: _Progress) -> None:
         self._start = self._before_last = self._progress = progress
-        self._orders = [
-            Order(steps_of(source.plan), self._seed_of(number, progress.seeds), self.shuffle)
-            for number, source in enumerate(self.sources)
-        ]
         self._last: tuple[_Progress, GlobalBatch] | None = None
         """The last computed batch, and the position after it."""
-        self._checkpoints = _Checkpoints(_at_start(len(self.sources), progress.seeds))
+        self._checkpoints = _Checkpoints(_at_start(len(self.sources)))
 
-    def _seed_of(self, number: int, seeds: Literal["added", "hashed"]) -> int:
-        if seeds == "added" or number == 0:  # alone, a source has the order of its plan
-            return self.seed + number
+    def _seed_of(self, number: int) -> int:
+        if number == 0:  # alone, a source has the order of its plan
+            return self.seed
         return xxhash.xxh3_64_intdigest(f"{self.seed} source {number}".encode())
 
     def _go_to(self, step: int) -> None:
@@ -308,7 +305,6 @@ class MixtureSchedule(Schedule):
             rows=[before + int(more) for before, more in zip(now.rows, taken, strict=True)],
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
             lags=lags.tolist(),
-            seeds=now.seeds,
         )
         self._checkpoints.add(self._progress.step, self._progress)
         place = _running_count(chosen)
@@ -399,9 +395,9 @@ def _points(source: MixtureSource) -> Points:
         raise UserError("a share must be a number or (step, share) points", why=why) from error
 
 
-def _at_start(count: int, seeds: Literal["added", "hashed"] = "hashed") -> _Progress:
+def _at_start(count: int) -> _Progress:
     zeros = [0] * count
-    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros, seeds=seeds)
+    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros)
 
 
 def _running_count(chosen: Int64Array) -> Int64Array:

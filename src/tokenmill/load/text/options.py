@@ -44,8 +44,6 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def identity(self) -> dict[str, Any]:
         """The options that must not change when resuming."""
         values: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, max_bad=0.0))
-        if self.text_template is None:
-            del values["text_template"]  # absent from states of older versions
         return values
 
 

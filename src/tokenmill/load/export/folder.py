@@ -1,0 +1,270 @@
+"""What lies at the output of an export, and the work folder beside it while it runs.
+
+Beside the output `rows/` lies `.rows.unfinished/`, which one process holds at a time:
+
+begun.json          what is exported; another export does not continue this one
+rows/               output files
+receipts/STEM.json  the files of one finished stem, which are on the disk, with their digests
+partitions/         rows that were read and are in no file yet; they are lost if it is stopped
+
+A kill just after the output was replaced leaves the old export in `rows/`: what no receipt
+describes, to the last bit, never becomes a part of an output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tokenmill.core.errors import OutputConflictError, TokenmillError, VerificationError
+from tokenmill.core.records import Advance
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.digests import file_digest
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest
+from tokenmill.store.files import (
+    held_beside,
+    locked_folder,
+    remove_folder,
+    unfinished_beside,
+    write_atomically,
+)
+from tokenmill.store.manifest import FileEntry
+from tokenmill.store.ownership import TEMPORARY, refuse_strangers
+
+LOGGER = logging.getLogger(__name__)
+_FILES = re.compile(
+    r"begun\.json|receipts/rows-\d+-\d+\.json|partitions/\d+\.\w+"
+    rf"|(rows|replaced)/(export\.json|rows-\d+-\d+\.[^/]+)|(\w+/)?{TEMPORARY}"
+)
+"""The files in the work folder."""
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that determines the bytes of an export."""
+
+    manifest: ExportManifest
+    """The manifest without files."""
+    rows_per_file: dict[str, int]
+    """By the length of rows."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of the finished files of one stem."""
+
+    files: list[FileEntry]
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """The work folder of an export, locked by this process."""
+
+    folder: Path
+
+    @property
+    def rows(self) -> Path:
+        """The folder that becomes the output."""
+        return self.folder / "rows"
+
+    @property
+    def partitions(self) -> Path:
+        """The folder of the partitions."""
+        return self.folder / "partitions"
+
+    def begin(self, begun: Begun, *, overwrite: bool, advance: Advance) -> None:
+        """Keep finished files of the same export, and remove the rest.
+
+        Raises:
+            OutputConflictError: the folder holds another unfinished export.
+        """
+        remove_folder(self.partitions)
+        found = self.begun()
+        if found != begun:
+            if found is not None and not overwrite:
+                raise OutputConflictError(
+                    "another export to the output folder was begun and stopped",
+                    where=str(self.folder),
+                    why=difference(found.manifest, begun.manifest) or "its files have other sizes",
+                    hint="finish it with its command, choose another folder, or add --overwrite",
+                )
+            for folder in (self.folder / "receipts", self.rows):
+                remove_folder(folder)
+            write_atomically(self._begun_path, canonical_json(begun))
+        for folder in (self.folder / "receipts", self.rows):
+            folder.mkdir(exist_ok=True)
+        self._keep_what_is_whole(advance)
+
+    def finished(self, stem: str) -> list[FileEntry] | None:
+        """The files of a stem, if they are complete."""
+        try:
+            entries = read_sealed(self._receipt(stem), Receipt).files
+        except VerificationError:
+            return None
+        are_there = all(
+            entry.name.startswith(f"{stem}.")
+            and "/" not in entry.name
+            and (path := self.rows / entry.name).is_file()
+            and path.stat().st_size == entry.bytes
+            for entry in entries
+        )
+        return entries if are_there else None
+
+    def finish(self, stem: str, entries: list[FileEntry]) -> None:
+        """Record that the files of a stem are complete on disk."""
+        write_sealed(self._receipt(stem), Receipt(files=entries))
+
+    def num_finished(self) -> int:
+        """Number of finished files that the next attempt can reuse."""
+        return sum(len(self.finished(stem) or ()) for stem in self._receipts())
+
+    def begun(self) -> Begun | None:
+        """The unfinished export in this folder; None if it cannot be resumed."""
+        try:
+            return msgspec.json.decode(self._begun_path.read_bytes(), type=Begun)
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def _keep_what_is_whole(self, advance: Advance) -> None:
+        """Remove receipts of changed files, and files without a receipt."""
+        found = {stem: self.finished(stem) for stem in self._receipts()}
+        total = sum(entry.bytes for entries in found.values() for entry in entries or ())
+        whole: set[str] = set()
+        done = 0
+        for stem, entries in found.items():
+            are_same = entries is not None
+            for entry in entries or ():
+                are_same &= file_digest(self.rows / entry.name) == entry.xxh3_128
+                done += entry.bytes
+                advance("checking", done, total)
+            if are_same and entries:
+                whole.update(entry.name for entry in entries)
+                continue
+            LOGGER.warning("%s was changed; writing it again", stem)
+            self._receipt(stem).unlink()
+        for path in self.rows.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            elif path.name not in whole:
+                path.unlink()
+
+    def _receipts(self) -> list[str]:
+        """The stems with a receipt."""
+        return sorted(path.stem for path in (self.folder / "receipts").glob("*.json"))
+
+    @property
+    def _begun_path(self) -> Path:
+        return self.folder / "begun.json"
+
+    def _receipt(self, stem: str) -> Path:
+        return self.folder / "receipts" / f"{stem}.json"
+
+
+@contextlib.contextmanager
+def unfinished(out: Path) -> Iterator[Unfinished]:
+    """Lock the work folder of an export. After an error it is kept if it holds finished files.
+
+    Raises:
+        OutputConflictError: another process holds it.
+        OSError: the folder cannot be created.
+    """
+    with held_beside(out, EXPORT_NAME, _FILES.fullmatch) as folder:
+        work = Unfinished(folder)
+        try:
+            yield work
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                remove_folder(work.partitions)
+            if kept := work.num_finished():
+                files = f"{kept:,} finished file{'s are' if kept > 1 else ' is'}"
+                if not isinstance(
+                    error, OutputConflictError
+                ):  # then the files belong to another export
+                    error.add_note(f"{files} kept")
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftover(out: Path, begun: Begun) -> None:
+    """Remove leftovers of a killed process if the same export is complete at the output."""
+    folder = unfinished_beside(out)
+    with contextlib.suppress(OSError, OutputConflictError), locked_folder(folder) as is_free:
+        refuse_strangers(folder, _FILES.fullmatch)
+        if is_free and Unfinished(folder).begun() in (None, begun):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
+    """Return the manifest of a complete export equal to the wanted one; checks sizes, not digests.
+
+    With `overwrite`, any export is replaced: the result is None.
+
+    Raises:
+        OutputConflictError: the folder holds another export or something else.
+    """
+    if not out.exists() and not out.is_symlink():
+        return None
+    found = export_at(out)
+    if overwrite:
+        refuse_strangers(out, {EXPORT_NAME, *(entry.name for entry in found.files)}.__contains__)
+        return None
+    why = difference(found, wanted) or _damage(out, found)
+    if not why:
+        return found
+    raise OutputConflictError(
+        "the output folder holds another export",
+        where=str(out),
+        why=why,
+        hint="choose another folder, or replace the export with --overwrite",
+    )
+
+
+def export_at(out: Path) -> ExportManifest:
+    """Return the manifest of the export in the existing folder `out`.
+
+    Raises:
+        OutputConflictError: the folder holds something else.
+    """
+    if not out.is_symlink():
+        with contextlib.suppress(TokenmillError, OSError):
+            return read_sealed(out / EXPORT_NAME, ExportManifest)
+    hint = "choose another folder, or remove this one"
+    raise OutputConflictError("the output folder already exists", where=str(out), hint=hint)
+
+
+def difference(found: ExportManifest, wanted: ExportManifest) -> str:
+    """How an export differs from the wanted one; "" if it does not."""
+    for name in ("dataset_id", "plan_id"):
+        there, asked = getattr(found, name), getattr(wanted, name)
+        if there != asked:
+            return f"{name}: {there}, not {asked}"
+    there, asked = _options(found), _options(wanted)
+    differing = [name for name in asked if there[name] != asked[name]]
+    return "; ".join(f"{name}: {there[name]}, not {asked[name]}" for name in differing)
+
+
+def _options(manifest: ExportManifest) -> dict[str, str]:
+    """Options formatted for a message."""
+    values = {**msgspec.to_builtins(manifest.options)}
+    values.setdefault("dtype", "int32")
+    return {
+        name: ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _damage(folder: Path, manifest: ExportManifest) -> str:
+    """Which file of an export is missing or has another size; "" if none."""
+    for entry in manifest.files:
+        path = folder / entry.name
+        if "/" in entry.name or not path.is_file() or path.stat().st_size != entry.bytes:
+            return f"its file {entry.name!r} is missing or has another size"
+    return ""
