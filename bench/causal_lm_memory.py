@@ -1,6 +1,6 @@
 """Measure the memory of `CausalLMTokenizer` by context and batch size.
 
-The figures are in docs/guides/causal-lm-tokenizer.md.
+The figures are in docs/guides/hugging-face.md.
 
 Each cell is a separate process. It encodes a few documents to load the tokenizer and the engine,
 resets the peak of its resident memory, makes the rows, and prints how far the peak exceeds the

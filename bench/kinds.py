@@ -5,9 +5,6 @@ Each pair runs in a fresh process on one core: once over all documents (cold), a
 and one of each kind that is trained here on the first documents.
 
     python bench/kinds.py --corpus corpus/*.jsonl.zst --tokenizers gpt2.json llama2.json --work WORK
-
-With `--docs docs/reference/tokenizers.md`, the table between the two marks on that page is
-replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ import measure
 BATCH_CHARACTERS = 1 << 20
 TRAINING_CHARACTERS = 3_000_000
 VOCABULARY = 32_000
-MARKS = ("<!-- table: bench/kinds.py -->", "<!-- end of table -->")
 ONE_THREAD = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -306,7 +302,6 @@ def main() -> None:
     parser.add_argument("--tokenizers", type=Path, nargs="*", default=[])
     parser.add_argument("--work", type=Path, required=True, help="folder for what is trained")
     parser.add_argument("--every", type=int, default=1, help="take every n-th document")
-    parser.add_argument("--docs", type=Path, help="page whose table is written anew")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--digests", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -319,13 +314,7 @@ def main() -> None:
     header = ["tokenizer", "engine", "documents", "MB/s cold", "MB/s warm", "cold, ratio"]
     print(measure.machine())
     print(measure.versions(["tokenizers", "fastokens", "sentencepiece", "tiktoken"]))
-    table = measure.table(header, lines)
-    print(table)
-    if options.docs:
-        page = options.docs.read_text(encoding="utf-8")
-        before, rest = page.split(MARKS[0])
-        after = rest.split(MARKS[1])[1]
-        options.docs.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", encoding="utf-8")
+    print(measure.table(header, lines))
 
 
 if __name__ == "__main__":

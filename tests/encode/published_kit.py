@@ -202,7 +202,7 @@ def phi_3() -> Json:
 
 SHAPES: dict[str, Callable[[], Json | TokenizerFile]] = {
     "ALBERT": lambda: unigram(*ALBERT_STEPS, precompiled()),
-    "BERT, also without `model.type`": bert_without_type,
+    "BERT (also without `model.type`)": bert_without_type,
     "Claude (2023)": lambda: byte_level(BYTE_LEVEL, special("<EOT>"), normalizer=NFKC),
     "CLIP": clip,
     "DeepSeek V3": deepseek_v3,
@@ -211,8 +211,8 @@ SHAPES: dict[str, Callable[[], Json | TokenizerFile]] = {
     "gpt-oss": lambda: whole_words(O200K_SPLIT, special("<|return|>")),
     "Llama 3": lambda: whole_words(LLAMA3_SPLIT, special("<|begin_of_text|>")),
     "Llama 4": lambda: whole_words(O200K_SPLIT, special("<|header_start|>")),
-    "Mistral, tokenizer.json": lambda: marked(None, metaspace("first", split=False)),
-    "Mistral, `.model`": mistral_model,
+    "Mistral (`tokenizer.json`)": lambda: marked(None, metaspace("first", split=False)),
+    "Mistral (`.model`)": mistral_model,
     "Mistral Nemo": lambda: whole_words(TEKKEN_SPLIT, special("[INST]")),
     "ModernBERT": modern_bert,
     "phi-2": lambda: byte_level(BYTE_LEVEL, *runs(" ", 31, normalized=True)[1:]),

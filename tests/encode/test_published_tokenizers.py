@@ -15,7 +15,8 @@ from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, rank_engines
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tokenizers.md"
 SECTION = PAGE.read_text(encoding="utf-8").split("## Published tokenizers")[1].split("\n## ")[0]
-ENGINES: dict[str, str] = dict(re.findall(r"^\| (.+?) \| \*\*(\w+)\*\* \|", SECTION, re.MULTILINE))
+LINES = re.findall(r"- \*\*(\w+)\*\*: (.*)", SECTION.replace("\n  ", " "))
+ENGINES: dict[str, str] = {name: engine for engine, names in LINES for name in names.split(", ")}
 
 
 def test_the_page_lists_all_published_tokenizers() -> None:

@@ -163,7 +163,7 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
             f"the configuration has {number}",
             where=where,
             why="\n       ".join(problems),
-            hint="docs/guides/causal-lm-tokenizer.md describes every option",
+            hint="docs/guides/hugging-face.md describes every option",
         )
     return CausalLMConfig(**values)
 
