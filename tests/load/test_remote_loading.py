@@ -272,7 +272,7 @@ def test_a_fetcher_that_is_killed_is_replaced(local: Dataset, bucket: str, tmp_p
     for step, batch in enumerate(batches):
         found.append(batch)
         if step % 5 == 0:
-            dataset.origin.fetcher._popen.kill()
+            dataset.origin.fetcher._child._popen.kill()
     assert all_bytes(found) == all_bytes(opener([local.folder])()[0])
 
 

@@ -155,9 +155,10 @@ class Child:
         if limits:
             self._watch(limits)
         try:
-            return self._channel.receive()
+            value, payload = self._channel.read()
         except EOFError:
             raise self._death() from None
+        return self._channel.decode(value), payload
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of a piped standard error until the child closes it."""
@@ -254,14 +255,15 @@ class Parent:
         os.dup2(2, 1)  # output of libraries must not mix with messages
         self._channel = _Channel(incoming, outgoing, messages)
         self._lock = threading.Lock()
-        self._received: queue.SimpleQueue[tuple[Any, bytearray]] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[tuple[bytearray, bytearray]] = queue.SimpleQueue()
         self.at_end: Callable[[], object] = lambda: None
         """What to do before this process ends."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def receive(self) -> tuple[Any, bytearray]:
         """Wait for the next message."""
-        return self._received.get()
+        value, payload = self._received.get()
+        return self._channel.decode(value), payload
 
     def send(self, message: Any, payload: bytes | memoryview = b"") -> None:
         """Send a message; threads may send at the same time."""
@@ -274,7 +276,7 @@ class Parent:
     def _listen(self) -> None:
         while True:
             try:
-                self._received.put(self._channel.receive())
+                self._received.put(self._channel.read())
             except EOFError:
                 self.at_end()
                 os._exit(0)
@@ -285,7 +287,7 @@ class _Channel:
 
     def __init__(self, incoming: FileIO, outgoing: FileIO, kind: Any) -> None:
         self._incoming, self._outgoing = incoming, outgoing
-        self._decode = msgspec.json.Decoder(kind).decode
+        self.decode = msgspec.json.Decoder(kind).decode
 
     def send(self, message: Any, payload: bytes | memoryview) -> None:
         """Send a message; raises a BrokenPipeError if the other process has ended."""
@@ -293,10 +295,10 @@ class _Channel:
         self._write(_SIZES.pack(len(value), len(payload)) + value)
         self._write(payload)
 
-    def receive(self) -> tuple[Any, bytearray]:
-        """Receive the next message; raises an EOFError if the other process has ended."""
+    def read(self) -> tuple[bytearray, bytearray]:
+        """Read the next message; raises an EOFError if the other process has ended."""
         value_bytes, payload_bytes = _SIZES.unpack(self._read(_SIZES.size))
-        return self._decode(self._read(value_bytes)), self._read(payload_bytes)
+        return self._read(value_bytes), self._read(payload_bytes)
 
     def _write(self, data: bytes | memoryview) -> None:
         rest = memoryview(data)

@@ -8,17 +8,12 @@ known steps are not tried.
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO
 
 import msgspec
-import psutil
 
+from tokenmill.core.child import Child, ChildEnded, Limits, Parent, Program
 from tokenmill.encode.exactness import MAX_SHOWN_CHARACTERS, hostile_texts
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.steps import steps_before_model, unknown_step
@@ -29,7 +24,9 @@ PROBE_SECONDS = 60.0
 PROBE_BYTES = 2_000_000_000
 BYTES_A_BYTE = 50
 """Memory allowed per byte of the file; the library needs 15 to load it (measured)."""
-LOOK_SECONDS = 0.02
+DONE = ""
+"""The last message of the child; the others say what it tries next."""
+PROGRAM = Program(module=__name__, task="tries a tokenizer", replies=str, stderr="discarded")
 
 
 class _Request(msgspec.Struct):
@@ -70,72 +67,45 @@ def probe(file: TokenizerFile, texts: Sequence[str] | None = None) -> str:
         rank_encoding=file.rank_encoding,
         texts=None if texts is None else list(texts),
     )
-    with tempfile.TemporaryFile() as commands, tempfile.TemporaryFile() as answers:
-        commands.write(msgspec.msgpack.encode(request))
-        commands.seek(0)
-        if failure := _watch(commands, answers, allowed):
-            answers.seek(0)
-            place = answers.read().decode().rpartition("\n")[0].rpartition("\n")[2]
-            return f"it has {unknown}, and a trial {failure}: {place or 'at its start'}"
-    return ""
-
-
-def _watch(commands: IO[bytes], answers: IO[bytes], allowed_bytes: int) -> str:
-    """Run a child process, and kill it if it exceeds a limit. Return how it failed, or ""."""
-    popen = subprocess.Popen(
-        # -P: do not import modules from the current folder.
-        [sys.executable, "-P", "-m", "tokenmill.encode.probe"],
-        stdin=commands,
-        stdout=answers,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    started = time.monotonic()
+    child = Child(PROGRAM)
+    child.send(request)
+    place = "at its start"
+    last = time.monotonic() + PROBE_SECONDS
     try:
-        while popen.poll() is None:
-            if time.monotonic() - started > PROBE_SECONDS:
-                return f"did not end within {PROBE_SECONDS:g} s"
-            if _resident_bytes(popen.pid) > allowed_bytes:
-                return f"took more than {allowed_bytes:,} bytes of memory"
-            time.sleep(LOOK_SECONDS)
+        while (left := last - time.monotonic()) > 0:
+            found, _ = child.receive(Limits(left, allowed))
+            if found == DONE:
+                return ""
+            place = found
+        failure = "took too long"
+    except ChildEnded as error:
+        failure = "took too long" if error.limit == "time" else error.why.removeprefix("it ")
     finally:
-        popen.kill()
-        popen.wait()
-    return f"ended with exit code {popen.returncode}" if popen.returncode else ""
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+        child.end()
+    return f"it has {unknown}, and a trial {failure}: {place}"
 
 
 def main() -> None:
-    """Run in the child: print each step and text, then try it."""
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request)
+    """Run in the child: name each step and text, then try it."""
+    parent = Parent(_Request)
+    request, _ = parent.receive()
     file = TokenizerFile(
         request.kind, request.data, request.encoding, rank_encoding=request.rank_encoding
     )
-    try:
-        _say("loading it")
-        reference = load_reference(file, control_tokens=False)
-        _say("normalizer on characters of every kind")
-        texts = hostile_texts(reference) if request.texts is None else request.texts
-        steps = [*steps_before_model(file), ("tokenizer", lambda text: reference.encode([text]))]
-    except BaseException:
-        return  # the main process will get the same error
+    with contextlib.suppress(BaseException):  # the main process will get the same error
+        _try(file, request.texts, parent)
+    parent.send(DONE)
+
+
+def _try(file: TokenizerFile, texts: Sequence[str] | None, parent: Parent) -> None:
+    parent.send("loading it")
+    reference = load_reference(file, control_tokens=False)
+    parent.send("normalizer on characters of every kind")
+    texts = hostile_texts(reference) if texts is None else texts
+    steps = [*steps_before_model(file), ("tokenizer", lambda text: reference.encode([text]))]
     for text in texts:
+        shown = repr(text[:MAX_SHOWN_CHARACTERS])
         for name, step in steps:
-            _say(f"{name} on {text[:MAX_SHOWN_CHARACTERS]!r}")
+            parent.send(f"{name} on {shown}")
             with contextlib.suppress(BaseException):  # a Rust panic is not an Exception
                 step(text)
-
-
-def _say(place: str) -> None:
-    sys.stdout.buffer.write(place.encode("utf-8", "backslashreplace") + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()

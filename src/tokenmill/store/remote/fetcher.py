@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import subprocess
-import sys
 import threading
-import weakref
 from collections.abc import Collection, Iterator
 
-import msgspec
-
+from tokenmill.core.child import Child, ChildEnded, Program
 from tokenmill.core.errors import StorageError
 from tokenmill.store.cloud.admission import admission_environment
-from tokenmill.store.remote.messages import Answer, Request, Setup
+from tokenmill.store.remote.messages import Answer, Request
 
 STARTS = 3
 """How often a fetcher that ends unexpectedly is started during one wait."""
-READ_BYTES = 1 << 16
-
-_inherited: list[object] = []
-"""Fetchers of the parent of a forked process, which this process must not wait for."""
+MAX_SENT = 256
+"""Most requests in one message."""
 
 
 class Fetcher:
@@ -110,11 +103,6 @@ class Fetcher:
 
     def _of_this_process(self) -> None:
         if self._pid != os.getpid():
-            if self._pid:
-                _inherited.append(self._popen)
-                for pipe in (self._popen.stdin, self._popen.stdout):
-                    assert pipe is not None
-                    pipe.close()  # so that the fetcher notices when the other process ends
             self._forget()
             self._pid = os.getpid()
             self._start()
@@ -122,88 +110,43 @@ class Fetcher:
     def _forget(self) -> None:
         self._running: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
-        self._rest = b""
 
     def _restart(self) -> None:
         """Start a new process and send it the unfinished requests."""
-        self._popen.kill()
-        self._end()
-        self._rest = b""
+        self._child.end()
         self._start()
-        self._write(list(self._running.values()))
+        self._write(self._running.values())
 
     def _start(self) -> None:
+        program = Program(
+            module="tokenmill.store.remote.fetching",
+            task="reads from the store",
+            replies=Answer,
+            environment=admission_environment(),
+            end_seconds=1.0,
+        )
         try:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tokenmill.store.remote.fetching"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={
-                    **os.environ,
-                    **admission_environment(),
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                },
-                start_new_session=True,
-                bufsize=0,
-            )
-        except OSError as error:
+            self._child = Child(program)
+        except ChildEnded as error:
             raise StorageError(
-                "cannot start the process that reads from the store", why=str(error)
+                "cannot start the process that reads from the store", why=error.why
             ) from error
-        assert self._popen.stdout is not None
-        os.set_blocking(self._popen.stdout.fileno(), False)
-        self._end = weakref.finalize(self, _end, self._popen, os.getpid())
-        self._send(msgspec.json.encode(Setup(location=self._location)) + b"\n")
+        self._child.send(self._location)
 
     def _write(self, requests: Collection[Request]) -> None:
-        encode = msgspec.json.encode
-        for first in range(0, len(requests), 256):
-            part = list(requests)[first : first + 256]
-            self._send(b"".join(encode(request) + b"\n" for request in part))
-
-    def _send(self, data: bytes) -> None:
-        assert self._popen.stdin is not None
-        view = memoryview(data)
-        with contextlib.suppress(BrokenPipeError):  # `wait` notices that it has ended
-            while view:
-                view = view[os.write(self._popen.stdin.fileno(), view) :]
+        for first in range(0, len(requests), MAX_SENT):
+            self._child.send([*requests][first : first + MAX_SENT])
 
     def _drain(self, seconds: float | None) -> bool:
         """Read answers, waiting up to `seconds`; return False if the process has ended."""
-        assert self._popen.stdout is not None
-        descriptor = self._popen.stdout.fileno()
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        while poll.poll(None if seconds is None else 1000 * seconds):
+        while self._child.wait(seconds):
             try:
-                data = os.read(descriptor, READ_BYTES)
-            except BlockingIOError:
-                continue
-            if not data:
+                answer: Answer = self._child.receive()[0]
+            except ChildEnded:
                 return False
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                answer = msgspec.json.decode(line, type=Answer)
-                if answer.number < 0 and answer.failure is not None:
-                    raise answer.failure.rebuild()
-                if self._running.pop(answer.number, None) is not None:
-                    self._answers[answer.number] = answer
-            if lines:
-                seconds = 0
+            if answer.number < 0 and answer.failure is not None:
+                raise answer.failure.rebuild()
+            if self._running.pop(answer.number, None) is not None:
+                self._answers[answer.number] = answer
+            seconds = 0
         return True
-
-
-def _end(popen: subprocess.Popen[bytes], pid: int) -> None:
-    """End the fetcher, if this process started it."""
-    if os.getpid() != pid:
-        _inherited.append(popen)
-        return
-    for pipe in (popen.stdin, popen.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    try:
-        popen.wait(1)
-    except subprocess.TimeoutExpired:
-        popen.kill()
-        popen.wait()

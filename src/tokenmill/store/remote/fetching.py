@@ -1,27 +1,23 @@
 """The fetcher: a process that downloads parts of objects into files and verifies them.
 
 Loading processes fork, and threads of the object store client do not survive a fork. So each
-process has its own fetcher. It reads requests from stdin and writes answers to stdout, in any
-order.
+process has its own fetcher. It answers requests in any order.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
-import msgspec
 import numpy as np
 
+from tokenmill.core.child import Parent
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import MissingObjectError, StorageError, UserError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
@@ -34,7 +30,6 @@ from tokenmill.store.remote.messages import (
     FetchFile,
     ListFolder,
     Request,
-    Setup,
 )
 
 TRIES = 3
@@ -199,31 +194,22 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
 
 
 class _Server:
-    """Reads requests and answers them from several threads."""
+    """Answers requests from several threads."""
 
-    def __init__(self, requests: BinaryIO, out: BinaryIO) -> None:
-        self._requests, self._out = requests, out
-        self._lock = threading.Lock()
+    def __init__(self, fetching: Fetching, parent: Parent) -> None:
+        self._fetching, self._parent = fetching, parent
         self._waiting: queue.PriorityQueue[tuple[bool, int, Request]] = queue.PriorityQueue()
         """Blocks first, because files are for later steps; then by number."""
         self._idle = threading.Semaphore(0)
         self._num_threads = 0
 
-    def run(self) -> None:
-        """Serve requests until stdin ends."""
-        if not (line := self._requests.readline()):
-            return
-        setup = msgspec.json.decode(line, type=Setup)
-        self._fetching = Fetching(open_client(setup.location))
-        decoder = msgspec.json.Decoder(Request)
-        for line in self._requests:
-            request = decoder.decode(line)
-            is_later = not isinstance(request, FetchBlocks)
-            self._waiting.put((is_later, request.number, request))
-            if not self._idle.acquire(blocking=False) and self._num_threads < THREADS:
-                self._num_threads += 1
-                threading.Thread(target=self._work, daemon=True).start()
-        self._fetching.close()
+    def add(self, request: Request) -> None:
+        """Give a request to an idle or a new thread."""
+        is_later = not isinstance(request, FetchBlocks)
+        self._waiting.put((is_later, request.number, request))
+        if not self._idle.acquire(blocking=False) and self._num_threads < THREADS:
+            self._num_threads += 1
+            threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
         while True:
@@ -232,32 +218,20 @@ class _Server:
                 answer = Answer(number=request.number, sizes=self._fetching.carry_out(request))
             except BaseException as error:
                 answer = Answer(number=request.number, failure=ErrorRecord.of(error))
-            with self._lock:
-                try:
-                    self._out.write(msgspec.json.encode(answer) + b"\n")
-                    self._out.flush()
-                except BrokenPipeError:
-                    os._exit(1)  # no process is waiting for answers
+            self._parent.send(answer)
             self._idle.release()
 
 
 def main() -> None:
     """Serve the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its stdin closes
-    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), sys.stdin.fileno())
-    os.dup2(
-        sys.stderr.fileno(), sys.stdout.fileno()
-    )  # output of libraries must not mix with answers
+    parent = Parent(str | list[Request])
     try:
-        _Server(requests, out).run()
+        fetching = Fetching(open_client(parent.receive()[0]))
     except UserError as error:
-        out.write(msgspec.json.encode(Answer(number=-1, failure=ErrorRecord.of(error))) + b"\n")
-        out.flush()
-    os._exit(0)  # without waiting for threads
-
-
-if __name__ == "__main__":
-    main()
+        parent.send(Answer(number=-1, failure=ErrorRecord.of(error)))
+        return
+    parent.at_end = fetching.close
+    server = _Server(fetching, parent)
+    while True:
+        for request in parent.receive()[0]:
+            server.add(request)

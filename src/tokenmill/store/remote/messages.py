@@ -1,4 +1,4 @@
-"""Messages between a loading process and its fetcher, one JSON document per line."""
+"""Messages between a loading process and its fetcher; the first is the location of the store."""
 
 from __future__ import annotations
 
@@ -47,16 +47,11 @@ class ListFolder(msgspec.Struct, frozen=True, kw_only=True, tag="list"):
 Request = FetchBlocks | FetchFile | ListFolder
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: the store that all requests refer to."""
-
-    location: str
-
-
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a request."""
 
     number: int
+    """-1 if the store cannot be opened."""
     failure: ErrorRecord | None = None
     sizes: dict[str, int] = {}
     """Sizes of the listed objects, by name."""

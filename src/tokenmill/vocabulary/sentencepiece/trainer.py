@@ -9,22 +9,18 @@ seeds; `seeds.py` finds better ones.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
 
+from tokenmill.core.child import Child, ChildEnded, Program
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece_model import published
+from tokenmill.vocabulary.sentencepiece.child import Refused, Reply, Train
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
@@ -36,6 +32,12 @@ from tokenmill.vocabulary.sentencepiece.trainer_words import (
 _MAX_UNITS = 1 << 30
 """The library counts twice the characters and words in 32 bits."""
 _LINES_SHOWN = 3
+_PROGRAM = Program(
+    module="tokenmill.vocabulary.sentencepiece.child",
+    task="trains a SentencePiece model",
+    replies=Reply,
+    stderr="piped",
+)
 _MERGED = re.compile(r" merges=(\d+) ")
 _PRUNED = re.compile(r" EM sub_iter=\d+ size=(\d+) ")
 _IS_REMARK = re.compile(r"I\d{4} |WARNING: All log messages")
@@ -84,8 +86,9 @@ def train_sentencepiece(
     if options.model == "unigram":
         seeds = find_seeds(ready.words, options)
     with tempfile.TemporaryDirectory(prefix="tokenmill-sentencepiece-") as name:
-        _prepare(Path(name), ready, seeds, options)
-        data = _run(Path(name), options, len(seeds.pieces), advance)
+        order = _prepare(Path(name), ready, seeds, options)
+        _run(order, options, len(seeds.pieces), advance)
+        data = (Path(name) / "model").read_bytes()
     return SentencePieceModel(
         data=published(data, normalizer.message(), ready.spellings),
         long_words=ready.long_words,
@@ -97,7 +100,7 @@ def train_sentencepiece(
 
 def _prepare(
     folder: Path, ready: SpelledWords, seeds: Seeds, options: SentencePieceOptions
-) -> None:
+) -> Train:
     with open(folder / "words.tsv", "wb") as file:
         file.writelines(ready.lines())
     arguments: dict[str, object] = {
@@ -113,39 +116,27 @@ def _prepare(
         arguments["seed_sentencepieces_file"] = "seeds.tsv"
         if len(ready.words.data) + len(ready.words) > _MAX_UNITS:
             arguments["train_extremely_large_corpus"] = True
-    (folder / "arguments.json").write_text(json.dumps(arguments))
+    return Train(str(folder), arguments)
 
 
-def _run(folder: Path, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> bytes:
-    """Run the trainer, and return the model that it writes."""
-    module = "tokenmill.vocabulary.sentencepiece.child"
-    # -P: do not import modules from the current folder.
-    popen = subprocess.Popen(
-        [sys.executable, "-P", "-m", module, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,  # Ctrl-C goes to this process only, which then kills the other
-    )
+def _run(order: Train, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
+    """Run the trainer."""
+    child = Child(_PROGRAM)
+    child.send(order)
     said: deque[str] = deque(maxlen=_LINES_SHOWN)
     try:
-        for raw in cast("IO[bytes]", popen.stderr):
-            line = raw.decode("utf-8", "replace").rstrip()
+        for line in child.lines():
             _report(line, options, num_seeds, advance)
             if line and not _IS_REMARK.match(line):
                 said.append(line)
-        popen.wait()
+        reply, _ = child.receive()
+    except ChildEnded as error:
+        why = " | ".join([error.why, *said])
+        raise EngineError("sentencepiece failed", why=why) from error
     finally:
-        popen.kill()
-        popen.wait()
-        for pipe in (popen.stdin, popen.stderr):
-            cast("IO[bytes]", pipe).close()
-    if (error := folder / "error").exists():
-        raise _refusal(error.read_text(), options)
-    if popen.returncode or not (folder / "model").is_file():
-        raise EngineError("sentencepiece failed", why=_failure(popen.returncode, said))
-    return (folder / "model").read_bytes()
+        child.end()
+    if isinstance(reply, Refused):
+        raise _refusal(reply.message, options)
 
 
 def _report(line: str, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
@@ -154,14 +145,6 @@ def _report(line: str, options: SentencePieceOptions, num_seeds: int, advance: A
         advance("merging", int(found[1]), size)
     elif found := _PRUNED.search(line):
         advance("pruning", max(num_seeds - int(found[1]), 0), max(num_seeds - size, 0))
-
-
-def _failure(code: int, said: deque[str]) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name
-        hint = "; SIGKILL usually means that memory ran out" if code == -signal.SIGKILL else ""
-        return " | ".join([f"its process was ended by {name}{hint}", *said])
-    return " | ".join([f"its process ended with exit code {code}", *said])
 
 
 def _refusal(message: str, options: SentencePieceOptions) -> TokenmillError:

@@ -188,9 +188,6 @@ FOREVER = (
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits on time of 0.2 s."""
-    limits = "process.PROBE_SECONDS = process.MAX_SECONDS = 0.2"
-    start = f"from tokenmill.read.rendering.chat import process; {limits}; main()"
-    monkeypatch.setattr(process, "PROGRAM", process.PROGRAM.replace("main()", start))
     for name in ("PROBE_SECONDS", "MAX_SECONDS"):
         monkeypatch.setattr(process, name, 0.2)
 

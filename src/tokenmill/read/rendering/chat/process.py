@@ -12,18 +12,14 @@ import contextlib
 import functools
 import importlib.util
 import os
-import signal
-import struct
-import subprocess
-import sys
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
-from io import FileIO
-from typing import IO, Any, NoReturn, cast
+from typing import Any
 
 import msgspec
 
+from tokenmill.core.child import Child, ChildEnded, Limits, Parent, Program
+from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import DataError, InternalError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.read.rendering.chat.conversations import Conversations
@@ -36,14 +32,8 @@ PROBE_SECONDS = 2.0
 MAX_MEMORY = 2 << 30
 MAX_DETAIL = 1000
 """Longest detail of a rejection, in characters."""
-PROGRAM = """
-import sys
-sys.modules["numpy"] = None  # not needed here: saves 30 MB and most of the start
-from tokenmill.read.rendering.chat.process import main
-main()
-"""
 HINT = "check the template and the record; no text of this conversation was used"
-_SIZE = struct.Struct("<Q")
+TOO_MUCH_MEMORY = f"it needs more than {MAX_MEMORY >> 20:,} MiB of memory"
 
 
 class Text(msgspec.Struct, tag="text"):
@@ -64,22 +54,25 @@ class Unfit(msgspec.Struct, tag="unfit"):
 class Failed(msgspec.Struct, tag="failed"):
     """From the process: a limit was exceeded, or the template cannot be used."""
 
-    what: str
-    why: str
-    hint: str
-    is_data: bool
-    """Whether the record is involved, not only the template."""
+    error: ErrorRecord
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """From the process: the template is compiled."""
+    """From the process: it has started, or the template is compiled."""
 
 
 Reply = Text | Unfit | Failed | Ready
+PROGRAM = Program(
+    module=__name__,
+    task="renders a chat template",
+    replies=Reply,
+    environment={"PYTHONHASHSEED": "0"},  # keeps the order of sets in templates stable
+    without=("numpy",),  # saves 30 MB and most of the start
+)
 
 
 def renderer_of(description: Conversations) -> Renderer:
-    """Return a renderer; renderers with equal descriptions share a process, started on demand.
+    """Return a renderer; renderers with equal descriptions share a process.
 
     Raises:
         UserError: Jinja is missing, or the template cannot be used.
@@ -96,10 +89,8 @@ class _ProcessRenderer:
     """Sends records to the process, one at a time."""
 
     def __init__(self, description: bytes) -> None:
-        self._description = description
+        self._description = msgspec.Raw(description)
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
         with self._lock:
             self._start()
 
@@ -115,9 +106,10 @@ class _ProcessRenderer:
         except (OverflowError, TypeError, ValueError, RecursionError) as error:
             raise UnfitRecordError("not-json", str(error)) from error
         with self._lock:
-            if self._process is None:
+            if self._child.has_ended:
                 self._start()
-            reply = self._ask(request, f"record {request[:80].decode(errors='replace')}")
+            where = f"record {request[:80].decode(errors='replace')}"
+            reply = self._ask(msgspec.Raw(request), where, MAX_SECONDS)
         match reply:
             case Text(text=text, no_loss=no_loss, special_strings=special_strings):
                 return [RenderedText(text, no_loss, special_strings)]
@@ -129,145 +121,70 @@ class _ProcessRenderer:
         if importlib.util.find_spec("jinja2") is None:
             hint = install_command("chat")
             raise UserError("cannot render chat templates", why="Jinja is not installed", hint=hint)
-        self._process = subprocess.Popen(
-            # -P: import no modules from the current folder.
-            [sys.executable, "-P", "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "PYTHONHASHSEED": "0",  # keeps the order of sets in templates stable
-            },
-            start_new_session=True,  # Ctrl-C goes to this process; the other ends with its stdin
-            bufsize=0,
-        )
-        self._end = weakref.finalize(self, _end, self._process, os.getpid())
-        self._is_ready = False
-        self._ask(self._description, "the template")
-        self._is_ready = True
+        self._child = Child(PROGRAM)
+        self._child.receive()
+        self._ask(self._description, "the template", PROBE_SECONDS)
 
-    def _ask(self, request: bytes, where: str) -> Text | Unfit | Ready:
-        assert self._process is not None
-        stdin = cast(FileIO, self._process.stdin)
+    def _ask(self, request: msgspec.Raw, where: str, seconds: float) -> Reply:
         try:
-            _send(stdin, request)
-            answer = _receive(cast(FileIO, self._process.stdout))
-            reply: Reply = msgspec.json.decode(answer, type=Reply)
-        except (BrokenPipeError, EOFError):
-            self._raise_death(where)
+            self._child.send(request)
+            reply: Reply = self._child.receive(Limits(seconds, MAX_MEMORY))[0]
+            if isinstance(reply, Failed):
+                raise msgspec.structs.replace(reply.error, where=where).rebuild()
+        except ChildEnded as error:
+            why = f"{error.why} for one conversation" if error.limit == "time" else error.why
+            why = TOO_MUCH_MEMORY if error.limit == "memory" else why
+            what = "the chat template did not finish"
+            raise DataError(what, where=where, why=why, hint=HINT) from error
         except BaseException:  # else the next record would get this record's answer
-            self._stop()
+            self._child.end()
             raise
-        if isinstance(reply, Failed):
-            self._stop()
-            kind = DataError if reply.is_data else UserError
-            raise kind(reply.what, where=where, why=reply.why, hint=reply.hint)
         return reply
-
-    def _raise_death(self, where: str) -> NoReturn:
-        assert self._process is not None
-        code = self._process.wait()
-        self._stop()
-        if code == -signal.SIGPROF:
-            seconds = MAX_SECONDS if self._is_ready else PROBE_SECONDS
-            why = f"it took more than {seconds:g} s of CPU time for one conversation"
-        else:
-            why = f"the process that renders it ended with code {code}"
-        raise DataError("the chat template did not finish", where=where, why=why, hint=HINT)
-
-    def _stop(self) -> None:
-        self._process = None
-        self._end()
-
-
-def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    if os.getpid() != owner:  # in a fork, the process belongs to the parent
-        return
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):
-            cast(IO[bytes], pipe).close()
 
 
 def main() -> None:
-    """Render records from stdin until it ends."""
-    _limit_memory()
-    commands, answers = FileIO(0, closefd=False), FileIO(1, "w", closefd=False)
+    """Compile the template of the first message, and render the records of the others."""
+    import resource
+
+    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     from tokenmill.read.rendering.chat.rendering import ConversationRenderer
 
+    parent = Parent(Any)
+    parent.send(Ready())
     renderer: ConversationRenderer | None = None
     while True:
-        try:
-            request = _receive(commands)
-        except EOFError:
-            return
-        seconds = MAX_SECONDS if renderer else PROBE_SECONDS
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends a process
         reply: Reply
         try:
+            request, _ = parent.receive()
             if renderer is None:
-                description = msgspec.json.decode(request, type=Conversations)
-                renderer, reply = ConversationRenderer(description), Ready()
+                renderer = ConversationRenderer(msgspec.convert(request, Conversations))
+                reply = Ready()
             else:
-                found = renderer.render(msgspec.json.decode(request))
+                found = renderer.render(request)
                 found.text.encode()  # a template can write half of a surrogate pair
                 reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
         except UnfitRecordError as error:
             reply = Unfit(error.reason, _as_detail(error.detail))
         except UnicodeEncodeError as error:
             reply = Unfit("lone-surrogate", str(error))
-        except TokenmillError as error:
-            is_data = isinstance(error, DataError)
-            reply = Failed(error.what, error.why, error.hint, is_data=is_data)
         except BaseException as error:
-            reply = _failure(error)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        _send(answers, msgspec.json.encode(reply))
+            reply = Failed(ErrorRecord.of(_failure(error)))
+        parent.send(reply)
 
 
-def _failure(error: BaseException) -> Failed:
+def _failure(error: BaseException) -> TokenmillError:
     from tokenmill.read.rendering.chat.template import LimitError
 
-    what = "the chat template exceeds a limit"
-    if isinstance(error, LimitError):
-        return Failed(what, str(error), HINT, is_data=True)
-    if isinstance(error, MemoryError):
-        why = f"it needs more than {MAX_MEMORY >> 20:,} MiB of memory"
-        return Failed(what, why, HINT, is_data=True)
+    if isinstance(error, TokenmillError):
+        return error
+    if isinstance(error, LimitError | MemoryError):
+        why = str(error) if isinstance(error, LimitError) else TOO_MUCH_MEMORY
+        return DataError("the chat template exceeds a limit", why=why, hint=HINT)
     why = _as_detail(f"{type(error).__name__}: {error}")
-    return Failed("cannot render the chat template", why, "", is_data=False)
+    return UserError("cannot render the chat template", why=why)
 
 
 def _as_detail(text: str) -> str:
     """Shorten a text from a template, and escape halves of surrogate pairs."""
     return text[:MAX_DETAIL].encode(errors="backslashreplace").decode()
-
-
-def _limit_memory() -> None:
-    import resource
-
-    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-
-
-def _send(stream: FileIO, payload: bytes) -> None:
-    rest = memoryview(_SIZE.pack(len(payload)) + payload)
-    while rest:
-        rest = rest[stream.write(rest) :]
-
-
-def _receive(stream: FileIO) -> bytes:
-    (size,) = _SIZE.unpack(_exactly(stream, _SIZE.size))
-    return _exactly(stream, size)
-
-
-def _exactly(stream: FileIO, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = stream.read(min(size - len(parts), 1 << 20))
-        if not part:
-            raise EOFError
-        parts += part
-    return bytes(parts)
