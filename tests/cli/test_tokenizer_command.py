@@ -24,7 +24,7 @@ from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
-V1 = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
+GOLDEN = Path(__file__).parents[1] / "golden" / "v2" / "dataset"
 END = added_token("<|endoftext|>", 259, special=True)
 
 
@@ -56,8 +56,8 @@ def test_a_fingerprint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_dataset_stands_for_its_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
-    _, of_dataset = printed(capsys, "fingerprint", V1)
-    _, of_file = printed(capsys, "fingerprint", V1 / "tokenizer" / "tokenizer.json")
+    _, of_dataset = printed(capsys, "fingerprint", GOLDEN)
+    _, of_file = printed(capsys, "fingerprint", GOLDEN / "tokenizer" / "tokenizer.json")
     assert of_dataset == of_file
 
 
@@ -91,7 +91,7 @@ def test_what_must_be_named_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_dataset_says_which_tokens_it_was_built_with(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, shown = printed(capsys, "show", V1)
+    _, shown = printed(capsys, "show", GOLDEN)
     assert "end  id 0, from the dataset" in shown
 
 

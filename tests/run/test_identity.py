@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ from tokenmill.run.start import preparation
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import Run
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 
 Build = Callable[..., tokenmill.BuildReport]
 
@@ -342,17 +339,6 @@ def test_a_resumed_build_says_what_it_reused(build: Build, inputs: list[Path]) -
 
 def test_a_build_that_starts_afresh_has_reused_nothing(build: Build) -> None:
     assert build().reused is None
-
-
-def test_a_dataset_of_version_1_is_complete(tmp_path: Path) -> None:
-    """Its run.json is older than some libraries and options."""
-    shutil.copy(GOLDEN / "corpus.jsonl", tmp_path)
-    shutil.copytree(GOLDEN / "dataset", tmp_path / "out")
-    report = tokenmill.build(
-        tmp_path / "corpus.jsonl", GOLDEN / "dataset" / "tokenizer", tmp_path / "out",
-        workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
-    )  # fmt: skip
-    assert report.snapshot is None
 
 
 IDENTITY = Identity(

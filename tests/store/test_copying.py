@@ -24,11 +24,10 @@ from tokenmill.store.manifest import FileEntry, read_manifest, write_manifest
 
 KILLED_AFTER_PIECES = """
 import os, sys
-from tokenmill.store.copying import ends, transfer
-from tokenmill.store.copying.copy import copy_dataset
+from tokenmill.store.copying import copy, ends
 
 left = int(sys.argv[3])
-whole = transfer.Transfer._pieces
+whole = copy.Transfer._pieces
 
 def pieces(self, end, file):
     global left
@@ -38,9 +37,9 @@ def pieces(self, end, file):
             os.kill(os.getpid(), 9)
         yield piece
 
-transfer.Transfer._pieces = pieces
+copy.Transfer._pieces = pieces
 ends.PIECE_BYTES = 1 << 12
-copy_dataset(sys.argv[1], sys.argv[2], files_at_once=2)
+copy.copy_dataset(sys.argv[1], sys.argv[2], files_at_once=2)
 """
 
 

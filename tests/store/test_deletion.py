@@ -17,7 +17,7 @@ from tokenmill.store.cloud.client import Client, open_client
 from tokenmill.store.deletion import delete, look_at
 from tokenmill.store.objects.bucket import BucketStore
 
-DATASET = Path(__file__).parents[1] / "golden" / "v1" / "dataset"
+DATASET = Path(__file__).parents[1] / "golden" / "v2" / "dataset"
 PREFIXES = count()
 
 

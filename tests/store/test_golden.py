@@ -1,8 +1,7 @@
-"""Datasets of every released format version open, verify and read the same, for ever."""
+"""A dataset of the current format opens, verifies and reads the same, and is built the same."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import tokenmill
 from tokenmill.read import feed, units
 from tokenmill.store.manifest import read_manifest
 
-V1 = Path(__file__).parents[1] / "golden" / "v1"
 V2 = Path(__file__).parents[1] / "golden" / "v2"
 """Two files in units of about 256 bytes, up to the seventh document."""
 TEXTS = [
@@ -30,37 +28,6 @@ def texts_of(folder: Path) -> list[str]:
         tokenmill.view_document(folder, n) for n in range(tokenmill.open(folder).num_documents)
     ]
     return ["".join(piece.text for piece in view.pieces) for view in views]
-
-
-def test_version_1_opens_and_verifies() -> None:
-    result = tokenmill.verify(V1 / "dataset")
-    assert (result.documents, result.dataset.manifest.format_version) == (3, 1)
-    assert result.dataset.manifest.dataset_id == "183bf1a1f2a556fda2914b21e5c0e66e"
-
-
-def test_version_1_reads_as_it_was_written() -> None:
-    assert texts_of(V1 / "dataset") == [f"{text}<|endoftext|>" for text in TEXTS[:3]]
-
-
-def test_version_1_keeps_what_was_known_of_its_documents() -> None:
-    (shard,) = tokenmill.open(V1 / "dataset").shards
-    rows = shard.documents().to_pylist()
-    assert [(row["id"], row["column.lang"], row["no_loss"]) for row in rows] == [
-        ("doc-0", "en", [{"start": 0, "stop": 1}]),
-        ("doc-1", "de", []),
-        ("doc-2", None, []),
-    ]
-
-
-def test_todays_build_writes_the_tokens_of_version_1(tmp_path: Path) -> None:
-    shutil.copy(V1 / "corpus.jsonl", tmp_path)
-    tokenmill.build(
-        tmp_path / "corpus.jsonl", V1 / "dataset" / "tokenizer", tmp_path / "out",
-        workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
-    )  # fmt: skip
-    for name in ("tokens/{}.bin", "tokens/{}.idx", "rejected/{}.jsonl"):
-        today = (tmp_path / "out" / name.format("00000000-000000")).read_bytes()
-        assert today == (V1 / "dataset" / name.format("00000")).read_bytes()
 
 
 def test_version_2_opens_and_verifies() -> None:

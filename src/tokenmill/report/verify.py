@@ -22,7 +22,6 @@ from tokenmill.report.parts import Part
 from tokenmill.run.agents.shard import parse_shard
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.copying.ends import open_end
-from tokenmill.store.copying.transfer import require_sizes
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
@@ -122,7 +121,7 @@ def _check_contents(
         _raise_problems(result)  # damaged files are not opened
     else:
         end = open_end(dataset.location, "a dataset")
-        _collect(result, require_sizes, end, dataset.manifest.files)
+        _collect(result, end.require_sizes, dataset.manifest.files)
         _check_files(result, part.files, sample, advance)
     ids: list[Int64Array] = []
     for index, shard in enumerate(shards):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
@@ -51,62 +52,41 @@ def read_limited(path: Path) -> bytes:
         raise VerificationError("a file is missing", where=str(path), hint=RESTORE) from error
 
 
-class _Version(msgspec.Struct):
-    format: str
-    format_version: int
+class _Head(msgspec.Struct):
+    """What names the format of a file; other fields are ignored."""
+
+    format: str = ""
+    format_version: int = 0
 
 
-def _refuse_newer(data: bytes, path: Path, newest: tuple[str, int]) -> None:
-    """Raise a UserError if a JSON file has a later format version than `newest`."""
-    try:
-        found = msgspec.json.decode(data, type=_Version)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
-    name, version = newest
-    if found.format == name and found.format_version > version:
-        what = "dataset" if name == "tokenmill" else "file"
-        raise UserError(
-            f"the {what} has format version {found.format_version}",
-            where=str(path.parent),
-            why=f"this tokenmill reads up to version {version}",
-            hint="install a newer tokenmill",
-        )
-
-
-def read_sealed(path: Path, kind: type[T], newest: tuple[str, int] | None = None) -> T:
-    """Read a file that `write_sealed` wrote.
-
-    `newest` is the name of the format and the latest version that this code can read.
-
-    Raises:
-        UserError: the file has a later version of the format.
-        VerificationError: the file is missing, or any of its bytes has changed.
-    """
-    data = read_limited(path)
-    try:
-        value = unseal(data, kind, str(path))
-    except VerificationError:
-        if newest is not None:
-            _refuse_newer(data, path, newest)
-        raise
-    if newest is not None and getattr(value, "format_version", 0) > newest[1]:
-        _refuse_newer(data, path, newest)
-    return value
+def read_sealed(path: Path, kind: type[T]) -> T:
+    """Read a file that `write_sealed` wrote; raises what `unseal` raises, or if it is missing."""
+    return unseal(read_limited(path), kind, str(path))
 
 
 def unseal(data: bytes, kind: type[T], where: str) -> T:
-    """Decode a sealed file.
+    """Decode a sealed file. If `kind` has a `format`, format and version must be its defaults.
 
     Raises:
-        VerificationError: a byte has changed; `where` names the file in the message.
+        UserError: the file has another version of the format; `where` names it in the message.
+        VerificationError: a byte has changed, or the file has another format.
     """
     try:
-        return _unsealed(data, kind)
+        value = _unsealed(data, kind)
     except (ValueError, RecursionError) as error:
+        _refuse_other_version(_head(data), kind, where)
         why = str(error)
         raise VerificationError(
             "the file is damaged", where=where, why=why, hint=RESTORE
         ) from error
+    _refuse_other_version(value, kind, where)
+    return value
+
+
+def _head(data: bytes) -> _Head:
+    with contextlib.suppress(ValueError, RecursionError):
+        return msgspec.json.decode(data, type=_Head)
+    return _Head()
 
 
 def _unsealed(data: bytes, kind: type[T]) -> T:
@@ -123,3 +103,25 @@ def _unsealed(data: bytes, kind: type[T]) -> T:
     if found.hexdigest() != digest or canonical_json(value) != data:
         raise ValueError("its content does not match the digest that it contains")
     return value
+
+
+def _refuse_other_version(found: Any, kind: type[Any], where: str) -> None:
+    """Raise an error if a decoded file has another format, or version of it, than `kind`."""
+    defaults = zip(kind.__struct_fields__[::-1], kind.__struct_defaults__[::-1], strict=False)
+    known = dict(defaults)
+    if "format_version" not in known:
+        return
+    name, version = known["format"], known["format_version"]
+    if found.format != name:
+        if isinstance(found, kind):
+            why = f"its format is {found.format!r}, not {name!r}"
+            raise VerificationError("the file has another format", where=where, why=why)
+    elif found.format_version != version:
+        raise UserError(
+            f"the file has format version {found.format_version}",
+            where=where,
+            why=f"this tokenmill reads version {version} of {name}",
+            hint="install a newer tokenmill"
+            if found.format_version > version
+            else "make it again with this tokenmill",
+        )

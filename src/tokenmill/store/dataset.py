@@ -18,7 +18,7 @@ from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.documents_table import read_documents
 from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
-from tokenmill.store.manifest import Manifest, ShardEntry, read_manifest
+from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
 from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest, wrong_size
 from tokenmill.store.policies import Policies
 
@@ -151,7 +151,7 @@ class Dataset:
         self.folder = local_path(folder, "a dataset")
         self.origin = origin
         self.manifest: Manifest = read_manifest(self.folder)
-        check_manifest(self.folder, self.manifest)
+        check_manifest(self.manifest, str(self.folder / MANIFEST_NAME))
         if origin is None:
             self._check_sizes()
         self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)

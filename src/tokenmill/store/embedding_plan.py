@@ -79,15 +79,15 @@ def read_embedding_plan(path: str | Path) -> EmbeddingPlan:
     """Read `embeddings.json`, given its path or its folder.
 
     Raises:
-        UserError: the file has a later version of the format.
+        UserError: the file has another version of the format.
         VerificationError: the file is missing, damaged, or names rows that do not exist.
     """
     path = Path(path)
     path = path / PLAN_NAME if path.is_dir() else path
-    plan = read_sealed(path, EmbeddingPlan, (PLAN_FORMAT, VERSION))
+    plan = read_sealed(path, EmbeddingPlan)
     largest = max((old for olds in plan.rows for old in olds), default=-1)
-    if plan.format != PLAN_FORMAT or max(largest + 1, plan.num_unchanged) > plan.num_old_ids:
-        why = f"it names row {largest} of {plan.num_old_ids}, or has another format"
+    if max(largest + 1, plan.num_unchanged) > plan.num_old_ids:
+        why = f"it names row {largest} of {plan.num_old_ids}"
         raise VerificationError(
             "this file is not a plan of embedding rows", where=str(path), why=why
         )

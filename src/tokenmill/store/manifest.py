@@ -9,7 +9,7 @@ import msgspec
 import xxhash
 from msgspec import Meta
 
-from tokenmill.core.errors import InternalError, UserError, VerificationError
+from tokenmill.core.errors import InternalError, UserError
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.files import REPLACED, unfinished_beside
 
@@ -222,7 +222,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check `manifest.json`.
 
     Raises:
-        UserError: the folder has no dataset, or its format is newer than this version.
+        UserError: the folder has no dataset, or one of another format version.
         VerificationError: the manifest is damaged.
     """
     path = folder / MANIFEST_NAME
@@ -235,8 +235,4 @@ def read_manifest(folder: Path) -> Manifest:
         elif (folder / "work").is_dir():
             why, hint = "the build has not finished", "run the build again; it resumes"
         raise UserError("cannot find a dataset", where=str(folder), why=why, hint=hint)
-    manifest = read_sealed(path, Manifest, ("tokenmill", FORMAT_VERSION))
-    if manifest.format != "tokenmill" or manifest.format_version < 1:
-        why = f"format {manifest.format!r}, version {manifest.format_version}"
-        raise VerificationError("this is not a tokenmill dataset", where=str(path), why=why)
-    return manifest
+    return read_sealed(path, Manifest)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import VerificationError
+from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import is_safe_path
-from tokenmill.store.canonical import RESTORE
+from tokenmill.store.canonical import RESTORE, unseal
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, TokenizerEntry
@@ -36,7 +35,23 @@ def wrong_size(where: str, expected: int, found: int | None) -> VerificationErro
     )
 
 
-def check_manifest(folder: Path, manifest: Manifest) -> None:
+def find_manifest(data: bytes | None, location: str, why: str) -> tuple[bytes, Manifest]:
+    """Return the bytes of a manifest and the checked manifest; `why` says why there is none.
+
+    Raises:
+        UserError: there is none, or it has another format version.
+        VerificationError: it is damaged, or a number or a name breaks a rule of the format.
+    """
+    if data is None:
+        hint = "check the name; only a finished build has a manifest"
+        raise UserError("cannot find a dataset", where=location, why=why, hint=hint)
+    where = f"{location}/{MANIFEST_NAME}"
+    manifest = unseal(data, Manifest, where)
+    check_manifest(manifest, where)
+    return data, manifest
+
+
+def check_manifest(manifest: Manifest, where: str) -> None:
     """Check that ids are in the vocabulary, and that counts agree with each other.
 
     No file is read; only the sizes in the manifest are compared.
@@ -47,7 +62,7 @@ def check_manifest(folder: Path, manifest: Manifest) -> None:
     for problem in _problems(manifest):
         raise VerificationError(
             "the manifest is inconsistent",
-            where=str(folder / MANIFEST_NAME),
+            where=where,
             why=problem,
             hint="do not use this dataset; get a new copy from its source",
         )

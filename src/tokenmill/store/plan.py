@@ -31,11 +31,7 @@ from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.core.suggestions import nearest
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.arrays import ArrayFile, open_array
-from tokenmill.store.canonical import (
-    canonical_json,
-    read_sealed,
-    write_sealed,
-)
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
@@ -47,7 +43,6 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import UNFINISHED_PLAN, refuse_strangers
-from tokenmill.store.plan_version_1 import row_format_of
 from tokenmill.store.row_format import RowFormat
 
 if TYPE_CHECKING:
@@ -79,8 +74,8 @@ class PlanManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dataset_id: str
     options: dict[str, Any]
     figures: dict[str, Any]
-    rows: RowFormat | msgspec.UnsetType = msgspec.UNSET
-    """How sequences become rows; absent in version 1, and not part of the id."""
+    rows: RowFormat
+    """How sequences become rows; not part of the id."""
     num_sequences: Count
     num_segments: Count
     windows: list[WindowEntry]
@@ -179,8 +174,7 @@ class PlanWriter:
 class Plan:
     """An opened plan, with memory-mapped arrays. Opening checks names, sizes, dtypes and shapes.
 
-    `check_arrays` checks digests. `rows` is how its sequences become rows; for plans of version 1,
-    it is derived from the options.
+    `check_arrays` checks digests. `rows` is how its sequences become rows.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -190,11 +184,8 @@ class Plan:
         if not path.is_file():
             hint = "plans are in the folder plans/ of the dataset; create one with tokenmill pack"
             raise UserError("cannot find a plan", where=str(folder), why="no plan.json", hint=hint)
-        self.manifest = read_sealed(path, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
-        if self.manifest.format != PLAN_FORMAT or self.manifest.format_version < 1:
-            why = f"format {self.manifest.format!r}, version {self.manifest.format_version}"
-            raise VerificationError("this is not a plan of tokenmill", where=str(path), why=why)
-        self.rows = self._row_format(path)
+        self.manifest = read_sealed(path, PlanManifest)
+        self.rows = self.manifest.rows
         self.offsets: Int64Array = self._array("offsets", self.manifest.num_sequences + 1)
         self.documents = self._array("documents", self.manifest.num_segments)
         self.starts = self._array("starts", self.manifest.num_segments)
@@ -266,21 +257,6 @@ class Plan:
                 raise self.damaged(f"the digest of {name} differs")
         self._is_checked = True
 
-    def _row_format(self, path: Path) -> RowFormat:
-        manifest = self.manifest
-        if manifest.format_version > 1 and isinstance(manifest.rows, RowFormat):
-            problem = "; ".join(manifest.rows.problems())
-            if not problem:
-                return manifest.rows
-        elif manifest.format_version > 1:
-            problem = "it does not describe its rows"
-        else:
-            try:
-                return row_format_of(manifest.options, manifest.figures)
-            except ValueError as error:
-                problem = f"options: {error}"
-        raise self.damaged(problem, path)
-
     def _array(self, name: str, length: int) -> npt.NDArray[Any]:
         path = path_inside(self.folder, f"{name}.npy")
         kinds = {"offsets": ("<i8",), "documents": ("<u4", "<u8")}.get(name, ("<u4",))
@@ -325,7 +301,7 @@ def _bring(origin: Origin, name: str) -> None:
     """Download a plan of a dataset in a bucket, if it exists."""
     folder = origin.obtain_plan(name)
     if folder is not None:
-        manifest = read_sealed(folder / PLAN_NAME, PlanManifest, (PLAN_FORMAT, PLAN_VERSION))
+        manifest = read_sealed(folder / PLAN_NAME, PlanManifest)
         known = {f"{array}.npy" for array in ARRAYS}
         origin.obtain((file for file in manifest.files if file.name in known), f"plans/{name}/")
 

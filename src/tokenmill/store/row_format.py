@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -49,6 +48,10 @@ class RowFormat(
     reserved: Tokens = 0
     """Extra positions reserved for each segment; absent in plans that reserve none."""
 
+    def __post_init__(self) -> None:
+        if any(second <= first for first, second in pairwise(self.sequence_lengths)):
+            raise ValueError("sequence_lengths must ascend")
+
     @property
     def length(self) -> int:
         """Most tokens of a sequence, including tokens added at cuts and padding of segments."""
@@ -66,8 +69,3 @@ class RowFormat(
 
         lengths: Int64Array = np.array(self.row_lengths, np.int64)
         return lengths[np.searchsorted(self.sequence_lengths[:-1], sizes)]
-
-    def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the format."""
-        if any(second <= first for first, second in pairwise(self.sequence_lengths)):
-            yield "rows: sequence_lengths must ascend"

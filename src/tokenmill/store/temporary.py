@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.copying.contents import read_manifest_of
 from tokenmill.store.copying.ends import open_end
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.files import storage_errors
@@ -44,7 +43,7 @@ def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
         yield Dataset(name)
         return
     end = open_end(name, "a dataset")
-    data, manifest = read_manifest_of(end)
+    data, manifest = end.read_manifest()
     run = end.store.read(RUN_NAME)
     with _temporary_folder() as folder:
         with storage_errors("write a temporary file", folder):

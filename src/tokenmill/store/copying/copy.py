@@ -11,30 +11,33 @@ If a file exists with the right size, an earlier run copied it: only whole files
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import xxhash
 
-from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
 from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.copying.contents import (
-    CopiedPlan,
-    read_manifest_of,
-    read_plan,
-    read_run,
-)
-from tokenmill.store.copying.ends import PLAN_FILE, PLANS, CopyEnd, open_end
-from tokenmill.store.copying.transfer import Transfer
-from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
+from tokenmill.store.copying.ends import PLANS, CopiedPlan, End, folders_of, open_end
+from tokenmill.store.dataset import PLAN_NAME
+from tokenmill.store.files import storage_errors, temporary_folder
+from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
 from tokenmill.store.manifest_checks import check_file_names
 from tokenmill.store.ownership import sweep_temporaries
 
 COPY_NAME = "copy.json"
 FILES_AT_ONCE = 8
+PROGRESS_SECONDS = 0.2
+AGAIN = "run the same command again; it copies the missing files"
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,18 +78,18 @@ def copy_dataset(
         why = "tokenmill can only read from web servers"
         raise UserError("cannot copy to this location", where=target.location, why=why)
     _refuse_nested(origin, target)
-    data, manifest = read_manifest_of(origin)
-    plans = [read_plan(origin, name, manifest.dataset_id) for name in origin.plans()]
-    run = read_run(origin)
+    data, manifest = origin.read_manifest()
+    plans = [origin.read_plan(name, manifest.dataset_id) for name in origin.plans()]
+    run = origin.read_run()
     check_file_names(origin.location, manifest.files)
     _claim(target, data, manifest.dataset_id)
     for plan in plans:
-        _refuse_other(target, f"{PLANS}/{plan.name}/{PLAN_FILE}", plan.data)
+        _refuse_other(target, f"{PLANS}/{plan.name}/{PLAN_NAME}", plan.data)
     transfer = Transfer(origin, target, verify=verify, files_at_once=files_at_once, advance=advance)
     files = [*manifest.files, *(file for plan in plans for file in plan.files)]
     transfer.run(files, fresh=_arrays_without_plan(target, plans))
     for plan in plans:
-        _create(target, f"{PLANS}/{plan.name}/{PLAN_FILE}", plan.data)
+        _create(target, f"{PLANS}/{plan.name}/{PLAN_NAME}", plan.data)
     if target.store.read(RUN_NAME) is None:
         target.store.create(RUN_NAME, run)
     _create(target, MANIFEST_NAME, data)
@@ -103,7 +106,7 @@ def copy_dataset(
     )
 
 
-def _refuse_nested(origin: CopyEnd, target: CopyEnd) -> None:
+def _refuse_nested(origin: End, target: End) -> None:
     """Raise a UserError if the locations are equal, or one contains the other."""
     places = [f"{_resolved(end.location)}/" for end in (origin, target)]
     if places[0].startswith(places[1]) or places[1].startswith(places[0]):
@@ -119,7 +122,7 @@ def _resolved(location: str) -> str:
     return location if is_remote(location) else str(Path(location).resolve())
 
 
-def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
+def _claim(target: End, manifest: bytes, dataset_id: str) -> None:
     """Record which dataset is being copied to the target, unless it is already there.
 
     Raises:
@@ -144,28 +147,172 @@ def _claim(target: CopyEnd, manifest: bytes, dataset_id: str) -> None:
         raise _conflict(target, "it contains an unfinished copy of a different dataset")
 
 
-def _conflict(target: CopyEnd, why: str) -> OutputConflictError:
+def _conflict(target: End, why: str) -> OutputConflictError:
     hint = "choose another destination, or delete its content"
     what = "the destination is not empty"
     return OutputConflictError(what, where=target.location, why=why, hint=hint)
 
 
-def _create(target: CopyEnd, name: str, data: bytes) -> None:
+def _create(target: End, name: str, data: bytes) -> None:
     if target.store.create(name, data) != data:
         raise _conflict(target, f"another program created {name}")
 
 
-def _refuse_other(target: CopyEnd, name: str, data: bytes) -> None:
+def _refuse_other(target: End, name: str, data: bytes) -> None:
     held = target.store.read(name)
     if held is not None and held != data:
         raise _conflict(target, f"{name} belongs to a different plan")
 
 
-def _arrays_without_plan(target: CopyEnd, plans: Sequence[CopiedPlan]) -> set[str]:
+def _arrays_without_plan(target: End, plans: Sequence[CopiedPlan]) -> set[str]:
     """Return arrays without a plan.json at the target: another plan may have left them."""
     return {
         file.name
         for plan in plans
-        if target.store.read(f"{PLANS}/{plan.name}/{PLAN_FILE}") is None
+        if target.store.read(f"{PLANS}/{plan.name}/{PLAN_NAME}") is None
         for file in plan.files
     }
+
+
+class _StoppedError(Exception):
+    """Stops the transfer of a file because another file failed or the user stopped the copy."""
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Copies several files at a time."""
+
+    origin: End
+    target: End
+    verify: bool
+    files_at_once: int
+    advance: Advance
+    copied_files: int = 0
+    copied_bytes: int = 0
+    _done_bytes: int = 0
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, files: Sequence[FileEntry], fresh: set[str]) -> None:
+        """Copy files that the target does not have, and all files in `fresh`."""
+        folders = folders_of(files)
+        if self.origin.can_list:
+            self.origin.require_sizes(files)
+        there = self.target.sizes(folders)
+        missing = [
+            file for file in files if file.name in fresh or there.get(file.name) != file.bytes
+        ]
+        looked_at = files if self.verify else missing
+        total = sum(file.bytes for file in (*missing, *(files if self.verify else ())))
+        needed = {file.name for file in missing}
+        with self._scratch() as scratch:
+
+            def carry(file: FileEntry) -> None:
+                self._carry(
+                    file, Path(scratch), is_needed=file.name in needed, is_there=file.name in there
+                )
+
+            self._each(looked_at, carry, total)
+        self._require_arrived(folders, files)
+
+    def _scratch(self) -> AbstractContextManager[str | Path]:
+        """Provide a temporary folder for files to be moved to the target."""
+        if self.target.folder is None:
+            return tempfile.TemporaryDirectory(prefix="tokenmill-")
+        return temporary_folder(self.target.folder / "copy")
+
+    def _each(
+        self, files: Sequence[FileEntry], work: Callable[[FileEntry], None], total: int
+    ) -> None:
+        """Process each file in threads; stop at the first error."""
+        rest, running = iter(files), set[Future[None]]()
+        with ThreadPoolExecutor(self.files_at_once, "copy") as pool:
+            try:
+                while True:
+                    for file in islice(rest, 2 * self.files_at_once - len(running)):
+                        running.add(pool.submit(work, file))
+                    if not running:
+                        return
+                    done, running = wait(running, PROGRESS_SECONDS, FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+                    self.advance("copying", self._done_bytes, total)
+            finally:
+                self._stopped.set()
+                pool.shutdown(cancel_futures=True)
+
+    def _carry(self, file: FileEntry, scratch: Path, *, is_needed: bool, is_there: bool) -> None:
+        """Copy a file if it is needed, or if `verify` finds that its copy is damaged."""
+        is_good = not is_needed and self.verify and self._is_intact(file)
+        if not is_good:
+            if is_there:
+                self.target.store.remove([file.name])
+            self._copy(file, scratch)
+            if self.verify and not self._is_intact(file):
+                raise VerificationError(
+                    "a file was damaged during the copy",
+                    where=f"{self.target.location}/{file.name}",
+                    why="the xxh3 digest of the copy differs from that of the written data",
+                    hint=AGAIN,
+                )
+
+    def _copy(self, file: FileEntry, scratch: Path) -> None:
+        path = self.origin.path(file.name)
+        if path is not None and self.target.path(file.name) is None:  # upload it directly
+            for _ in self._checked_pieces(file):
+                pass
+            self.target.store.add_files({file.name: path})
+        else:
+            path = scratch / xxhash.xxh3_128_hexdigest(file.name.encode())
+            with storage_errors("write a file", path), open(path, "wb", buffering=0) as written:
+                for piece in self._checked_pieces(file):
+                    written.write(piece)
+            self.target.store.add_files({file.name: path})
+            path.unlink(missing_ok=True)
+        with self._lock:
+            self.copied_files += 1
+            self.copied_bytes += file.bytes
+
+    def _checked_pieces(self, file: FileEntry) -> Iterator[bytes]:
+        """Yield the bytes of a source file; raise after the last one if the digest differs."""
+        digest, num_bytes = xxhash.xxh3_128(), 0
+        try:
+            for piece in self._pieces(self.origin, file):
+                digest.update(piece)
+                num_bytes += len(piece)
+                yield piece
+        except FileNotFoundError as error:
+            raise self.origin.damaged(file.name, "it is missing") from error
+        if num_bytes != file.bytes:
+            raise self.origin.damaged(file.name, f"its size is not {file.bytes} bytes")
+        if digest.hexdigest() != file.xxh3_128:
+            why = "its xxh3 digest differs from the one in the manifest"
+            raise self.origin.damaged(file.name, why)
+
+    def _is_intact(self, file: FileEntry) -> bool:
+        digest = xxhash.xxh3_128()
+        for piece in self._pieces(self.target, file):
+            digest.update(piece)
+        return digest.hexdigest() == file.xxh3_128
+
+    def _pieces(self, end: End, file: FileEntry) -> Iterator[bytes]:
+        for piece in end.pieces(file.name, file.bytes, self._check):
+            with self._lock:
+                self._done_bytes += len(piece)
+            yield piece
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+
+    def _require_arrived(self, folders: Sequence[str], files: Sequence[FileEntry]) -> None:
+        sizes = self.target.sizes(folders)
+        for file in files:
+            size = sizes.get(file.name, self.target.store.size(file.name))
+            if size != file.bytes:
+                raise StorageError(
+                    "a copied file is missing at the destination",
+                    where=f"{self.target.location}/{file.name}",
+                    why=f"it should have {file.bytes} bytes; found {size}",
+                    hint=AGAIN,
+                )

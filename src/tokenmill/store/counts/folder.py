@@ -169,11 +169,7 @@ class CountsFolder:
                 why=f"it has no {COUNTS_NAME}",
                 hint=hint,
             )
-        self.manifest = read_sealed(path, CountsManifest, (COUNTS_FORMAT, COUNTS_VERSION))
-        if self.manifest.format != COUNTS_FORMAT or self.manifest.format_version < 1:
-            raise VerificationError(
-                "this file does not contain word counts of tokenmill", where=str(path)
-            )
+        self.manifest = read_sealed(path, CountsManifest)
         self.split = self.manifest.split
         self.groups = {group.name: self._open(group, i) for i, group in enumerate(self._entries())}
         """The words of each group, by name."""

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tokenmill.core.errors import MissingObjectError, TokenmillError, UserError, VerificationError
+from tokenmill.core.errors import MissingObjectError, UserError, VerificationError
 from tokenmill.core.paths import is_safe_path
 from tokenmill.store.cloud.names import WEB, ObjectName
-from tokenmill.store.digests import BLOCK_BYTES
-from tokenmill.store.files import (
-    path_inside,
-    sizes_inside,
-    storage_errors,
-    temporary_folder,
-)
-from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, read_manifest
-from tokenmill.store.manifest_checks import check_file_names, check_manifest, wrong_size
+from tokenmill.store.digests import BLOCK_BYTES, num_blocks
+from tokenmill.store.files import path_inside, sizes_inside, storage_errors, temporary_folder
+from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
+from tokenmill.store.manifest_checks import check_file_names, find_manifest, wrong_size
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
 from tokenmill.store.remote.fetcher import Fetcher
-from tokenmill.store.remote.index_files import IndexFiles
 from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
 
 PREFETCH_STEPS = 8
@@ -55,19 +50,9 @@ class Origin:
             StorageError: the store or the cache's file system fails.
         """
         wanted = {f"{prefix}{file.name}": file for file in files}
-        requests = []
-        for name, size in sizes_inside(self.folder, wanted):
-            if size != wanted[name].bytes:
-                requests.append(
-                    FetchFile(
-                        number=self.fetcher.next_number(),
-                        key=name,
-                        path=str(self.path(name)),
-                        num_bytes=wanted[name].bytes,
-                        digest=wanted[name].xxh3_128,
-                    )
-                )
-        self._carry_out(requests)
+        sizes = sizes_inside(self.folder, wanted)
+        missing = [name for name, size in sizes if size != wanted[name].bytes]
+        self._carry_out([self.file_request(name, wanted[name]) for name in missing])
 
     def obtain_tokens(self, shard: ShardEntry, digests: Sequence[int]) -> None:
         """Download all tokens of a shard; the first `digests` belong to them.
@@ -87,20 +72,20 @@ class Origin:
         file = shard.files[0]
         path = self.path(file.name)
         make_holes(path, file.bytes)
-        requests = []
-        for start in range(0, file.bytes, MOST_JOINED * BLOCK_BYTES):
-            num_bytes = min(MOST_JOINED * BLOCK_BYTES, file.bytes - start)
-            first, stop = start // BLOCK_BYTES, -(-(start + num_bytes) // BLOCK_BYTES)
-            requests.append(
-                FetchBlocks(
-                    number=self.fetcher.next_number(),
-                    key=file.name,
-                    path=str(path),
-                    start=start,
-                    num_bytes=num_bytes,
-                    digests=[int(digest) for digest in digests[first:stop]],
-                )
+        joined = MOST_JOINED * BLOCK_BYTES
+        requests = [
+            FetchBlocks(
+                number=self.fetcher.next_number(),
+                key=file.name,
+                path=str(path),
+                start=start,
+                num_bytes=min(joined, file.bytes - start),
+                digests=list(
+                    digests[start // BLOCK_BYTES : num_blocks(min(start + joined, file.bytes))]
+                ),
             )
+            for start in range(0, file.bytes, joined)
+        ]
         self._carry_out(requests)
 
     def obtain_plan(self, name: str) -> Path | None:
@@ -109,21 +94,18 @@ class Origin:
         Raises:
             StorageError: the store or the cache's file system fails.
         """
-        path = self.path(f"plans/{name}/plan.json")
-        with storage_errors("write into the cache", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        key = f"plans/{name}/plan.json"
+        path = self.path(key)
         with ExitStack() as stack:
             with storage_errors("write into the cache", path):
                 temporary = stack.enter_context(temporary_folder(path)) / path.name
             try:
-                self._carry_out([self._small(f"plans/{name}/plan.json", temporary)])
+                self.obtain_small(key, temporary)
             except MissingObjectError:
                 return None
             with storage_errors("write into the cache", path):
                 if not path.is_file() or path.read_bytes() != temporary.read_bytes():
-                    for array in path.parent.glob(
-                        "*.npy"
-                    ):  # left from an earlier plan with this name
+                    for array in path.parent.glob("*.npy"):  # of an earlier plan with this name
                         array.unlink()
                     temporary.replace(path)
         return path.parent
@@ -155,7 +137,7 @@ class Origin:
     @cached_property
     def indexes(self) -> IndexFiles:
         """The token indexes and block digests of shards."""
-        return IndexFiles(self.fetcher, self.path)
+        return IndexFiles(self)
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the cache; its name is not trusted.
@@ -172,9 +154,22 @@ class Origin:
             self._parents[parent] = path_inside(self.folder, parent)
         return self._parents[parent] / leaf
 
-    def _small(self, key: str, path: Path) -> FetchFile:
+    def obtain_small(self, key: str, path: Path) -> None:
+        """Download an object of unknown size that contains its own digest."""
         number = self.fetcher.next_number()
-        return FetchFile(number=number, key=key, path=str(path), num_bytes=None, digest="")
+        request = FetchFile(number=number, key=key, path=str(path), num_bytes=None, digest="")
+        self._carry_out([request])
+
+    def file_request(self, name: str, file: FileEntry, *, is_compared: bool = False) -> FetchFile:
+        """Return the request for a file of the dataset."""
+        return FetchFile(
+            number=self.fetcher.next_number(),
+            key=name,
+            path=str(self.path(name)),
+            num_bytes=file.bytes,
+            digest=file.xxh3_128,
+            is_compared=is_compared,
+        )
 
     def _carry_out(self, requests: Sequence[FetchFile | FetchBlocks]) -> None:
         self.fetcher.send(requests)
@@ -211,7 +206,6 @@ def open_origin(
             temporary = stack.enter_context(temporary_folder(root / "opening"))
         above = Origin(name, temporary, None, 0, fetcher)
         manifest = _manifest(above)
-        check_manifest(temporary, manifest)
         check_file_names(name, manifest.files)
         folder = root / manifest.digest
         with storage_errors("write into the cache", folder):
@@ -229,17 +223,74 @@ def open_origin(
 
 def _manifest(origin: Origin) -> Manifest:
     path = origin.folder / MANIFEST_NAME
-    try:
-        origin._carry_out([origin._small(MANIFEST_NAME, path)])
-    except MissingObjectError as error:
-        raise UserError(
-            "cannot find a dataset",
-            where=origin.location,
-            why="it has no manifest.json",
-            hint="check the name; only a finished build has a manifest",
-        ) from error
-    try:
-        return read_manifest(origin.folder)
-    except TokenmillError as error:
-        where = f"{origin.location}/{MANIFEST_NAME}"
-        raise type(error)(error.what, where=where, why=error.why, hint=error.hint) from error
+    data = None
+    with suppress(MissingObjectError):
+        origin.obtain_small(MANIFEST_NAME, path)
+        data = path.read_bytes()
+    return find_manifest(data, origin.location, "it has no manifest.json")[1]
+
+
+class IndexFiles:
+    """The `.idx` and `.xxh3` files of shards in a cache.
+
+    Each process verifies their digests on first use, even if they were cached before. Truncated or
+    damaged files are downloaded again.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin, self._fetcher = origin, origin.fetcher
+        self._pid = 0
+
+    def announce(self, files: Collection[FileEntry]) -> None:
+        """Start to download files."""
+        with self._fetcher.alone():
+            self._announce(files)
+
+    def _announce(self, files: Collection[FileEntry]) -> None:
+        self._begin_in_this_process()
+        missing = [file for file in files if file.name not in self._known]
+        requests = [
+            self._origin.file_request(file.name, file, is_compared=True) for file in missing
+        ]
+        self._known.update(file.name for file in missing)
+        self._coming.update((request.key, request.number) for request in requests)
+        if requests:
+            self._fetcher.send(requests)
+
+    def has(self, files: Collection[FileEntry]) -> bool:
+        """Return whether all of these announced files have arrived."""
+        with self._fetcher.alone():
+            self._begin_in_this_process()
+            self._fetcher.look()
+            numbers = (self._coming.get(file.name) for file in files)
+            return not any(number and self._fetcher.is_running(number) for number in numbers)
+
+    def obtain(self, files: Collection[FileEntry]) -> None:
+        """Wait until files are in the cache.
+
+        Raises:
+            VerificationError: a file is damaged, or its name points outside the cache.
+            UserError: the store denied access.
+            StorageError: the store or the cache's file system fails.
+        """
+        with self._fetcher.alone():
+            self._obtain(files)
+
+    def _obtain(self, files: Collection[FileEntry]) -> None:
+        self._begin_in_this_process()
+        for file in files:
+            if file.name not in self._coming and not self._origin.path(file.name).is_file():
+                self._known.discard(file.name)
+        self._announce(files)
+        names = {self._coming[file.name]: file.name for file in files if file.name in self._coming}
+        for answer in self._fetcher.wait(list(names)):
+            del self._coming[names[answer.number]]
+            if answer.failure is not None:
+                self._known.discard(names[answer.number])
+                raise answer.failure.rebuild()
+
+    def _begin_in_this_process(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._known: set[str] = set()
+            self._coming: dict[str, int] = {}

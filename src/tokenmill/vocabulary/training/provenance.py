@@ -87,4 +87,4 @@ def read_training(folder: Path) -> Training:
         VerificationError: there is nothing, or it is damaged.
     """
     path = folder / TRAINING_NAME
-    return read_sealed(path, Training, (TRAINING_FORMAT, TRAINING_VERSION))
+    return read_sealed(path, Training)
