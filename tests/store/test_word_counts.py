@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
-from tokenmill.store.counts.folder import Description, merge_counts, open_counts, write_counts
+from tokenmill.store.counts.folder import (
+    Description,
+    merge_counts,
+    open_counts,
+    sampling_weights,
+    write_counts,
+)
 from tokenmill.store.counts.merging import LeftOut, Merge, merged
-from tokenmill.store.counts.runs import open_run, write_run
-from tokenmill.store.counts.soundness import check_words
-from tokenmill.store.counts.weights import sampling_weights
+from tokenmill.store.counts.runs import check_words, open_run, write_run
 
 BYTES = Split("", None, {"type": "ByteLevel"}, byte_level=True)
 SPACES = Split("", None, {"type": "WhitespaceSplit"}, byte_level=False)

@@ -24,7 +24,7 @@ from tokenmill.encode.words.splits import Split
 from tokenmill.store.arrays import ArrayFile, open_array
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.counts.merging import LeftOut, Merge, merged
-from tokenmill.store.counts.soundness import check_words
+from tokenmill.store.counts.runs import check_words
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import path_inside, storage_errors
 from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
@@ -32,6 +32,8 @@ from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
 COUNTS_NAME = "counts.json"
 COUNTS_FORMAT = "tokenmill-counts"
 COUNTS_VERSION = 1
+LARGEST_GROUP = 100
+"""The smallest weight of `sampling_weights`; all are scaled to it and then rounded."""
 _ARRAYS = {"words": "|u1", "offsets": "<i8", "counts": "<i8"}
 
 
@@ -314,3 +316,28 @@ def _weights_problem(weights: Mapping[str, int], groups: Mapping[str, WordCounts
         if weight < 0:
             return f"the weight of {name!r} must not be negative"
     return ""
+
+
+def sampling_weights(
+    group_bytes: Mapping[str, int], alpha: float, premiums: Mapping[str, float] | None = None
+) -> dict[str, int]:
+    """Return whole weights of groups, so that weighted counts stay exact; 1 without bytes.
+
+    A weight of 3 is the same as repeating the text of the group three times. Languages are sampled
+    in proportion to p^alpha instead of their share p, which favors small languages (mBERT 0.7,
+    arXiv 1810.04805's repository; XLM-R 0.3, arXiv 1911.02116). With byte premiums (Arnett et al.,
+    arXiv 2403.00686), shares refer to content instead of bytes.
+
+    `premiums` are the bytes for the same content relative to one language; missing ones are 1.
+    With `alpha` 1, all weights are equal; with 0, all groups count the same.
+    """
+    premiums = premiums or {}
+    content = {name: size / premiums.get(name, 1.0) for name, size in group_bytes.items() if size}
+    if not content or alpha == 1:
+        return dict.fromkeys(group_bytes, 1)
+    # p^alpha / p: how often the text of a group is repeated.
+    total = sum(content.values())
+    repeats = {name: (size / total) ** (alpha - 1) for name, size in content.items()}
+    least = min(repeats.values())
+    weights = {name: round(LARGEST_GROUP * repeat / least) for name, repeat in repeats.items()}
+    return {name: weights.get(name, 1) for name in group_bytes}

@@ -72,19 +72,17 @@ class Origin:
         file = shard.files[0]
         path = self.path(file.name)
         make_holes(path, file.bytes)
-        joined = MOST_JOINED * BLOCK_BYTES
+        blocks = num_blocks(file.bytes)
         requests = [
             FetchBlocks(
                 number=self.fetcher.next_number(),
                 key=file.name,
                 path=str(path),
-                start=start,
-                num_bytes=min(joined, file.bytes - start),
-                digests=list(
-                    digests[start // BLOCK_BYTES : num_blocks(min(start + joined, file.bytes))]
-                ),
+                start=first * BLOCK_BYTES,
+                num_bytes=min(MOST_JOINED * BLOCK_BYTES, file.bytes - first * BLOCK_BYTES),
+                digests=list(digests[first : min(first + MOST_JOINED, blocks)]),
             )
-            for start in range(0, file.bytes, joined)
+            for first in range(0, blocks, MOST_JOINED)
         ]
         self._carry_out(requests)
 

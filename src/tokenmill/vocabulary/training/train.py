@@ -24,8 +24,12 @@ from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.digits import with_digits
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
-from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
-from tokenmill.store.counts.weights import sampling_weights
+from tokenmill.store.counts.folder import (
+    CountsFolder,
+    is_counts_folder,
+    open_counts,
+    sampling_weights,
+)
 from tokenmill.store.files import remove_folder
 from tokenmill.vocabulary.training.checking import Measured, measure
 from tokenmill.vocabulary.training.lesson import Learned, Lesson
