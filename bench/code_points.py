@@ -2,7 +2,7 @@
 
 Each of the 1,112,064 Unicode scalar values is in a separate short text, between letters, digits,
 spaces, an apostrophe and line ends. The program prints the ranges on which each engine returns
-other ids. The allow-list in `encode/engines/gate.py` comes from here.
+other ids. The allow-list in `encode/engines/fastokens.py` comes from here.
 
     python bench/code_points.py --tokenizer tokenizer.json --engines native
 """

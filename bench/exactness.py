@@ -19,7 +19,7 @@ import numpy as np
 from kinds import CACHE_BYTES, documents, train_all
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine, rank_engines
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile

@@ -29,7 +29,7 @@ PEER = Path(__file__).parent / "peers" / "bpe_continue_merges.py"
 COUNT = """
 import sys
 from pathlib import Path
-from tokenmill.encode.split_file import find_split
+from tokenmill.encode.splitters import find_split
 from tokenmill.encode.splitters import load_splitter, word_splitters
 from tokenmill.store.counts.folder import Description, write_counts
 from tokenmill.encode.words.table import WordTable

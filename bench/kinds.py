@@ -224,7 +224,7 @@ def encode_all(options: argparse.Namespace) -> None:
     """In a process of its own: encode everything twice; store a digest of each document's ids."""
     import xxhash
 
-    from tokenmill.encode.encoder import Encoder
+    from tokenmill.encode.engine import Encoder
     from tokenmill.encode.engine_ranking import load_engine
     from tokenmill.encode.kinds import load_reference
     from tokenmill.encode.tokenizer_file import load_tokenizer_file

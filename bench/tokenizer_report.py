@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.measure.measurer import Measured, Measurer
 from tokenmill.encode.token_bytes import token_table, tokens_of

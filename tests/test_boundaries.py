@@ -16,10 +16,9 @@ from tokenmill.encode.boundaries import (
     ends_with,
     join_batches,
     offsets_from_lengths,
-    ranges_outside,
-    token_ranges,
     without_ends,
 )
+from tokenmill.encode.spans import ranges_outside, token_ranges
 
 UINT16, INT32 = np.dtype("<u2"), np.dtype("<i4")
 documents_of_ids = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=5), max_size=8)
@@ -28,11 +27,6 @@ documents_of_ids = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=5), max
 def token_batch(documents: list[list[int]]) -> TokenBatch:
     ids = np.array([token for document in documents for token in document], np.uint32)
     return TokenBatch(ids, offsets_from_lengths([len(document) for document in documents]))
-
-
-def test_offsets_are_where_documents_start_and_where_the_last_one_ends() -> None:
-    assert offsets_from_lengths([3, 0, 2]).tolist() == [0, 3, 3, 5]
-    assert offsets_from_lengths([]).tolist() == [0]
 
 
 @given(st.lists(st.integers(0, 2**40)))
@@ -48,11 +42,6 @@ def test_a_prefix_and_an_end_enclose_every_document() -> None:
     ids, lengths = enclose_documents(token_batch([[7, 8], [9]]), (1,), 2, UINT16)
     assert ids.tolist() == [1, 7, 8, 2, 1, 9, 2]
     assert lengths.tolist() == [4, 3]
-
-
-def test_no_documents_enclose_to_nothing() -> None:
-    ids, lengths = enclose_documents(token_batch([]), (1,), 2, UINT16)
-    assert (ids.tolist(), lengths.tolist()) == ([], [])
 
 
 @pytest.mark.parametrize("dtype", [UINT16, INT32], ids=str)
@@ -85,37 +74,12 @@ def test_joined_batches_split_into_the_same_batches(
         assert part.offsets.tolist() == expected.offsets.tolist()
 
 
-def test_a_head_of_a_token_batch_can_be_enclosed() -> None:
-    ids, lengths = enclose_documents(token_batch([[7], [8], [9]]).head(2), (), 0, UINT16)
-    assert (ids.tolist(), lengths.tolist()) == ([7, 0, 8, 0], [2, 2])
-
-
 @given(documents_of_ids)
 @settings(deadline=None)
 def test_without_empty_keeps_the_documents_that_have_tokens(documents: list[list[int]]) -> None:
     kept = token_batch(documents).without_empty()
     found = [kept.ids[a:b].tolist() for a, b in zip(kept.offsets, kept.offsets[1:], strict=False)]
     assert found == [document for document in documents if document]
-
-
-def test_a_token_that_shares_one_character_with_a_span_belongs_to_it() -> None:
-    #            The  quick  fox   one token behind the prefix: +1
-    starts, stops = np.array([0, 3, 9]), np.array([3, 9, 13])
-    assert token_ranges([(0, 3)], starts, stops, 1) == [(1, 2)]
-    assert token_ranges([(8, 10)], starts, stops, 1) == [(2, 4)]
-    assert token_ranges([(0, 1), (12, 13)], starts, stops, 1) == [(1, 2), (3, 4)]
-    assert token_ranges([], starts, stops, 1) == []
-
-
-def test_neighbouring_spans_become_one_range_and_empty_spans_none() -> None:
-    starts, stops = np.array([0, 3, 9]), np.array([3, 9, 13])
-    assert token_ranges([(9, 13), (0, 9)], starts, stops, 0) == [(0, 3)]
-    assert token_ranges([(5, 5), (7, 7)], np.array([0, 5]), np.array([5, 9]), 0) == []
-
-
-def test_a_token_without_characters_belongs_to_no_span() -> None:
-    starts, stops = np.array([0, 2, 2]), np.array([2, 2, 4])
-    assert token_ranges([(0, 4)], starts, stops, 0) == [(0, 1), (2, 3)]
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill.encode.protobuf import read_fields, write_field
+from tokenmill.encode.words.sentencepiece import read_fields, write_field
 
 VALUES = st.integers(0, 2**64 - 1) | st.binary(max_size=300) | st.floats(width=32, allow_nan=False)
 

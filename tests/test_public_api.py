@@ -17,7 +17,7 @@ import pytest
 
 import tokenmill
 from tokenmill.api import options
-from tokenmill.encode.words.digits import Digits
+from tokenmill.encode.words.splits import Digits
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions

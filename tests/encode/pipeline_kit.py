@@ -27,7 +27,7 @@ from tokenizer_kit import (
 )
 
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.engines.memo import MemoEngine
+from tokenmill.encode.engines.chunks import MemoEngine
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,

@@ -37,7 +37,6 @@ from tokenizer_kit import (
 )
 from trained_kit import trained_json
 
-from tokenmill.encode.protobuf import write_field
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
@@ -46,6 +45,7 @@ from tokenmill.encode.words.patterns import (
     QWEN2_SPLIT,
     TEKKEN_SPLIT,
 )
+from tokenmill.encode.words.sentencepiece import write_field
 
 PREPEND: Json = {"type": "Prepend", "prepend": "▁"}
 MARK_SPACES = replace(" ", "▁")

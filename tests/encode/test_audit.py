@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizer_kit import batch_of
 
 from tokenmill.encode.exactness import AuditSample, excluded_error_rate
@@ -35,13 +33,6 @@ def test_the_same_documents_are_drawn_in_any_batches() -> None:
     assert one.ids == [[len(text)] for text in one.texts]
 
 
-def test_what_is_drawn_by_a_small_share_is_drawn_by_a_larger_one() -> None:
-    texts = [str(i) for i in range(2_000)]
-    hashes = RANDOM.integers(0, 2**64, len(texts), np.uint64)
-    few, many = sampled(0.01, texts, hashes, 500), sampled(0.1, texts, hashes, 500)
-    assert set(few.texts) <= set(many.texts)
-
-
 def test_empty_and_very_long_documents_are_not_drawn() -> None:
     texts = ["", "a", "a" * 100_000, "a" * 100_001]
     sample = sampled(0.999999, texts, np.full(4, 2**63, np.uint64), 4)
@@ -60,10 +51,3 @@ def test_without_a_share_only_short_documents_stand_for_their_units() -> None:
 )
 def test_the_excluded_error_rate_is_that_of_tables(num_equal: int, rate: float) -> None:
     assert excluded_error_rate(num_equal) == pytest.approx(rate, rel=1e-3)
-
-
-@given(st.integers(1, 10**12))
-def test_a_larger_rate_would_have_shown_itself_in_19_of_20_samples(num_equal: int) -> None:
-    rate = excluded_error_rate(num_equal)
-    assert num_equal * np.log1p(-rate) == pytest.approx(np.log(0.05), rel=1e-3)
-    assert rate <= 3 / num_equal

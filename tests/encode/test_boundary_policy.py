@@ -22,30 +22,21 @@ def resolve(
     return resolve_boundary_tokens(HuggingFaceReference(file, False), file, eos, pad)
 
 
-def test_eos_is_a_token_that_the_user_names() -> None:
-    found = resolve("<a>", "<b>", eos="<b>")
-    assert found == BoundaryTokens((), 260, "--eos", None)
-
-
-def test_eos_is_an_id_that_the_user_names() -> None:
-    assert resolve("<a>", "<b>", eos="259") == BoundaryTokens((), 259, "--eos", None)
-
-
-def test_a_number_is_an_id_even_where_its_digits_are_a_token() -> None:
-    assert resolve("<a>", eos="7").eos_id == 7  # the token "7" has the id 55
-
-
-def test_a_special_token_made_of_digits_is_a_token() -> None:
-    assert resolve("<a>", "777", eos="777").eos_id == 260
-
-
-def test_eos_may_be_an_ordinary_token_of_the_vocabulary() -> None:
-    assert resolve("<a>", eos="abc").eos_id == 258
-
-
-def test_what_the_user_names_wins_over_the_configuration_and_the_table() -> None:
-    found = resolve("</s>", "<a>", eos="<a>", config={"eos_token": "</s>"})
-    assert (found.eos_id, found.eos_reason) == (260, "--eos")
+@pytest.mark.parametrize(
+    ("specials", "eos", "expected"),
+    [
+        (["<a>", "<b>"], "<b>", 260),
+        (["<a>", "<b>"], "259", 259),
+        (["<a>"], "7", 7),  # the token "7" has the id 55
+        (["<a>", "777"], "777", 260),
+        (["<a>"], "abc", 258),  # an ordinary token
+    ],
+)
+def test_eos_is_the_token_or_the_id_that_the_user_names(
+    specials: list[str], eos: str, expected: int
+) -> None:
+    found = resolve(*specials, eos=eos, config={"eos_token": "<a>"})
+    assert found == BoundaryTokens((), expected, "--eos", None)
 
 
 @pytest.mark.parametrize("value", ["<b>", {"content": "<b>", "lstrip": False}])
@@ -60,23 +51,20 @@ def test_a_configuration_that_names_nothing_leaves_it_to_the_table(value: object
     assert (found.eos_id, found.eos_reason) == (260, ONLY_KNOWN)
 
 
-def test_several_known_tokens_are_refused_with_the_candidates() -> None:
+@pytest.mark.parametrize(
+    ("specials", "why"),
+    [
+        (["<s>", "</s>", "<|endoftext|>"], "candidates: <|endoftext|>, </s>"),
+        (["<b>", "<a>"], "candidates: <a>, <b>"),
+        ([], "candidates: none: it has no special tokens"),
+    ],
+)
+def test_an_end_that_would_be_a_guess_is_refused_with_the_candidates(
+    specials: list[str], why: str
+) -> None:
     with pytest.raises(UserError, match="cannot tell which token ends a document") as caught:
-        resolve("<s>", "</s>", "<|endoftext|>")
-    assert caught.value.why == "candidates: <|endoftext|>, </s>"
-    assert caught.value.hint == "choose one with --eos TOKEN"
-
-
-def test_no_known_token_is_refused_with_all_special_tokens_as_candidates() -> None:
-    with pytest.raises(UserError) as caught:
-        resolve("<b>", "<a>")
-    assert caught.value.why == "candidates: <a>, <b>"
-
-
-def test_no_special_tokens_at_all_are_refused_with_those_words() -> None:
-    with pytest.raises(UserError) as caught:
-        resolve()
-    assert caught.value.why == "candidates: none: it has no special tokens"
+        resolve(*specials)
+    assert (caught.value.why, caught.value.hint) == (why, "choose one with --eos TOKEN")
 
 
 def test_an_ordinary_token_with_a_known_name_is_not_taken_for_the_end_of_documents() -> None:
@@ -92,12 +80,6 @@ def test_an_eos_that_does_not_exist_is_refused_with_the_special_tokens(eos: str)
     assert caught.value.what == f"the tokenizer has no token {eos!r}"
     assert caught.value.where == "--eos"
     assert caught.value.why == "its special tokens are: </s>"
-
-
-def test_a_configuration_that_names_a_token_which_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError) as caught:
-        resolve("</s>", config={"eos_token": "<no>"})
-    assert caught.value.where == "tokenizer_config.json"
 
 
 @pytest.mark.parametrize(
@@ -118,10 +100,17 @@ def test_pad_is_named_by_the_user_or_the_configuration_or_absent(
     assert resolve("</s>", "<pad>", pad=pad, config=config).pad_id == expected
 
 
-def test_a_pad_that_does_not_exist_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"config": {"eos_token": "<no>"}}, "tokenizer_config.json"),
+        ({"pad": "<no>"}, "--pad"),
+    ],
+)
+def test_a_token_that_does_not_exist_is_refused(options: Json, where: str) -> None:
     with pytest.raises(UserError) as caught:
-        resolve("</s>", pad="<no>")
-    assert caught.value.where == "--pad"
+        resolve("</s>", **options)
+    assert caught.value.where == where
 
 
 def test_the_prefix_is_that_of_the_tokenizer() -> None:

@@ -13,7 +13,7 @@ from tokenizer_kit import batch_of, documents
 from tokenmill.core.errors import EngineError, InternalError
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import NUM_STRINGS, adversarial_texts
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import Exam, check_engine, compare_tokens
 
 
@@ -49,13 +49,6 @@ def raising(error: BaseException) -> Callable[[Sequence[str]], TokenBatch]:
         raise error
 
     return encode
-
-
-def test_an_encoder_has_the_engines_name_and_gives_its_ids() -> None:
-    encoder = Encoder(FakeEngine(), largest_id=255)
-    assert (encoder.name, encoder.version) == ("fake", "1")
-    assert documents(encoder.encode(["ab", "", "c"])) == [[97, 98], [], [99]]
-    assert documents(encoder.encode([])) == []
 
 
 @pytest.mark.parametrize("error", [PanicException("index out of bounds"), ValueError("no")])
@@ -112,12 +105,8 @@ def test_impossible_results_are_refused(returned: TokenBatch) -> None:
         encoder(lambda texts: returned).encode(["a", "b"])
 
 
-def test_the_largest_id_itself_is_possible() -> None:
-    assert documents(encoder(lambda texts: batch_of([255])).encode(["a"])) == [[255]]
-
-
 def test_long_documents_are_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenmill.encode.encoder.ALONE_CHARACTERS", 3)
+    monkeypatch.setattr("tokenmill.encode.engine.ALONE_CHARACTERS", 3)
     engine = FakeEngine()
     texts = ["long1", "a", "", "long2", "long3", "abc"]
     found = Encoder(engine, largest_id=255).encode(texts)
@@ -126,30 +115,8 @@ def test_long_documents_are_encoded_alone(monkeypatch: pytest.MonkeyPatch) -> No
     assert [found.ids.dtype.name, found.offsets.dtype.name] == ["uint32", "int64"]
 
 
-@settings(deadline=None)
-@given(st.lists(st.text("ab", max_size=6), max_size=10))
-def test_encoding_alone_changes_nothing(texts: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenmill.encode.encoder.ALONE_CHARACTERS", 3)
-        found = Encoder(FakeEngine(), largest_id=255).encode(texts)
-    assert documents(found) == documents(code_points(texts))
-    assert found.offsets.tolist() == code_points(texts).offsets.tolist()
-
-
-def test_the_result_of_a_long_document_is_checked_as_any_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tokenmill.encode.encoder.ALONE_CHARACTERS", 3)
-    with pytest.raises(EngineError, match="invalid ids"):
-        encoder(code_points).encode(["a", "abc\u0100"])
-
-
 TEXTS = ["same", "2024", "same too"]
 EXAM = Exam(TEXTS, code_points(TEXTS))
-
-
-def test_an_engine_that_agrees_passes_the_exam() -> None:
-    check_engine(FakeEngine(), EXAM)
 
 
 def test_an_engine_that_differs_in_one_text_is_caught_with_the_text_and_the_token() -> None:
@@ -177,25 +144,6 @@ def test_the_first_differing_token_is_shown(found: list[int], where: str, why: s
     with pytest.raises(EngineError) as caught:
         compare_tokens("fake", ["x"], batch_of(found), batch_of([1, 2, 3]))
     assert (caught.value.where, caught.value.why) == (where, why)
-
-
-def test_equal_ids_under_other_boundaries_differ() -> None:
-    with pytest.raises(EngineError) as caught:
-        compare_tokens("fake", ["x", "y"], batch_of([1], [2, 3]), batch_of([1, 2], [3]))
-    assert caught.value.where == "text 'x', token 1"
-
-
-@pytest.mark.parametrize("found", [batch_of([1]), batch_of([1], [2], []), batch_of()])
-def test_another_number_of_documents_is_told(found: TokenBatch) -> None:
-    with pytest.raises(EngineError) as caught:
-        compare_tokens("fake", ["x", "y"], found, batch_of([1], [2]))
-    assert caught.value.what == f"fake returned {len(found.offsets) - 1} documents for 2"
-
-
-def test_a_long_text_is_shown_by_its_start() -> None:
-    with pytest.raises(EngineError) as caught:
-        compare_tokens("fake", ["x" * 500], batch_of([1]), batch_of([2]))
-    assert caught.value.where == f"text {'x' * 80!r}, token 0"
 
 
 lists = st.lists(st.lists(st.integers(0, 2), max_size=3), max_size=4)

@@ -26,8 +26,6 @@ from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import MEASURED_VERSIONS, Candidates, load_engine, rank_engines
-from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import read_tokenizer
 from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 
@@ -153,32 +151,12 @@ def test_every_version_of_the_measured_range_is_admitted(
     assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
 
 
-def test_what_to_install_is_told_where_native_is_taken_instead(
-    installed: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_versions(monkeypatch, fastokens="0.4.0")
-    found = rank_engines(BYTE_LEVEL_FILE, False)
-    assert found.names == ("native", "memo", "reference")
-    assert found.remarks == {
-        "fastokens": "version 0.4.0 is not tested: pip install 'fastokens>=0.3.4,<=0.3.5'",
-    }
-
-
 def test_nothing_is_told_of_engines_that_no_install_would_put_first(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_versions(monkeypatch, fastokens="0.4.0")
     assert rank_engines(LLAMA_FILE, False).remarks == {}
     assert rank_engines(WORD_PIECE_FILE, False).remarks == {}
-
-
-def test_everything_is_told_where_only_the_reference_is_left(installed: set[str]) -> None:
-    found = rank_engines(DROPOUT_FILE, False)
-    assert found.remarks == {
-        "fastokens": "dropout",
-        "native": "dropout",
-        "memo": NOT_SPLIT,
-    }
 
 
 def test_the_extra_installs_the_measured_versions() -> None:
@@ -214,12 +192,6 @@ def test_an_engine_that_does_not_exist_is_refused_with_the_names_of_those_that_d
     assert caught.value.why == "the engines are fastokens, native, memo, reference"
 
 
-def test_sentencepiece_models_are_the_references(installed: set[str]) -> None:
-    found = rank_engines(TokenizerFile("sentencepiece", b"\n"), False)
-    assert found.names == ("reference",)
-    assert sorted(found.objections) == ["fastokens", "memo", "native"]
-
-
 def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tokens(
     installed: set[str],
 ) -> None:
@@ -228,27 +200,6 @@ def test_rank_files_have_engines_for_text_and_only_the_reference_for_control_tok
     found = rank_engines(file, True)
     assert found.names == ("reference",)
     assert found.objections["memo"] == "it cannot read this tiktoken tokenizer"
-
-
-def test_a_rank_file_whose_split_has_no_equal_is_the_references(installed: set[str]) -> None:
-    given = rb'{"pattern": "a|.|\\s"}'
-    file = TokenizerFile("tiktoken", b"YQ== 0", "explicit", rank_encoding=given)
-    assert rank_engines(file, False).names == ("reference",)
-    assert KINDS["tiktoken"].json_of(file, False) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("reference", "HuggingFaceReference"),
-        ("memo", "MemoEngine"),
-        ("fastokens", "FastokensEngine"),
-    ],
-)
-def test_an_engine_is_loaded_by_its_name(name: str, kind: str) -> None:
-    if name == "fastokens":
-        pytest.importorskip(name)
-    assert type(load_engine(name, BYTE_LEVEL_FILE, False, 1 << 30)).__name__ == kind
 
 
 def test_fastokens_is_loaded_with_the_reference_behind_it_where_it_may_differ() -> None:
@@ -263,11 +214,6 @@ def test_an_engine_that_fails_to_load_is_an_engine_error() -> None:
     word_piece = as_file(byte_level_json(model={"type": "WordPiece"}))
     with pytest.raises(EngineError, match="fastokens cannot load the tokenizer"):
         load_engine("fastokens", word_piece, False, 1 << 30)
-
-
-def test_a_fast_engine_cannot_be_loaded_for_a_sentencepiece_model() -> None:
-    with pytest.raises(EngineError, match="cannot encode a sentencepiece tokenizer"):
-        load_engine("fastokens", TokenizerFile("sentencepiece", b"\n"), False, 1 << 30)
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.engines.fastokens import FastokensEngine
-from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes
+from tokenmill.encode.engines.fastokens import FastokensEngine, fastokens_routes
+from tokenmill.encode.engines.wrappers import RoutedEngine
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 
@@ -87,26 +87,6 @@ def test_fastokens_encodes_small_tokenizers_as_the_reference_does(
     texts = HAND_MADE + adversarial_texts(["<s>", "</s>"])
     found = load(file, control_tokens).encode(texts)
     compare_tokens("fastokens", texts, found, load_reference(file, control_tokens).encode(texts))
-
-
-def test_special_strings_are_text_or_control_tokens_and_plain_added_tokens_are_both() -> None:
-    file = as_file(SMALL["ByteLevel"])
-    texts = ["abc<s>", "<plain>"]
-    as_text = [[258, *b"<s>"], [261]]
-    assert documents(load(file).encode(texts)) == as_text
-    assert documents(load(file, True).encode(texts)) == [[258, 259], [261]]
-
-
-def test_fastokens_has_nothing_for_nothing() -> None:
-    loaded = load(as_file(SMALL["ByteLevel"]))
-    assert documents(loaded.encode([])) == []
-    assert documents(loaded.encode([""])) == [[]]
-    assert documents(loaded.encode(["", "a", ""])) == [[], [97], []]
-
-
-def test_fastokens_returns_ids_and_offsets_of_the_promised_types() -> None:
-    found = load(as_file(SMALL["ByteLevel"])).encode(["abc", "a"])
-    assert [found.ids.dtype.name, found.offsets.dtype.name] == ["uint32", "int64"]
 
 
 @pytest.fixture(scope="module")
@@ -195,11 +175,6 @@ def test_the_reference_is_not_loaded_before_it_is_needed() -> None:
     assert documents(found) == [[1, 1], [1]]
 
 
-def test_a_batch_may_be_the_references_whole() -> None:
-    found = routed(Recorder(1), Recorder(2)).encode(["é", "éé"])
-    assert documents(found) == [[2], [2, 2]]
-
-
 @settings(deadline=None)
 @given(st.lists(st.text("abé", max_size=5), max_size=8))
 def test_routing_keeps_the_order_of_documents(texts: list[str]) -> None:
@@ -224,7 +199,3 @@ def test_fastokens_has_routes_for_a_long_s_and_for_tokens_that_overlap() -> None
     assert fastokens_routes(SMALL["ByteLevel"]) == []
     assert fastokens_routes(SMALL["Llama 3's split"]) == ["'\u017f"]
     assert fastokens_routes(byte_level_json(added_tokens=OVERLAPPING)) == ["jjkkq"]
-
-
-def test_a_sentencepiece_model_has_no_equal_in_json() -> None:
-    assert KINDS["sentencepiece"].json_of(TokenizerFile("sentencepiece", b"\n"), False) is None

@@ -19,15 +19,12 @@ from tokenizer_kit import (
     as_file,
     byte_level_json,
     replace,
-    sentencepiece_json,
     sentencepiece_model,
     sequence,
     split,
 )
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 from trained_kit import JSON_NAMES, trained
 
-from conftest import TEXTS
 from tokenmill.core.errors import UserError
 from tokenmill.encode.fingerprint import canonical_json, fingerprint_of
 from tokenmill.encode.published_encodings import ENCODINGS
@@ -194,10 +191,6 @@ def test_scores_that_no_float32_tells_apart_have_one_fingerprint_and_may_give_ot
     assert value(exact) == value(close)
 
 
-def test_sentencepiece_style_survives_the_library() -> None:
-    assert value(resaved(sentencepiece_json())) == value(sentencepiece_json())
-
-
 @pytest.mark.parametrize(
     ("component", "step"),
     [(component, step) for component, steps in STEPS.items() for step in steps],
@@ -223,35 +216,6 @@ def test_an_old_metaspace_is_the_new_one() -> None:
     assert value(tokenizer) == value(resaved(tokenizer))
 
 
-def trained_words(model: Any, trainer: Any, normalizer: Any = None) -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    return tokenizer
-
-
-def trained_tokenizers() -> dict[str, tokenizers.Tokenizer]:
-    options = {"special_tokens": ["[UNK]", "[PAD]"], "show_progress": False, "vocab_size": 90}
-    return {
-        "BPE": trained_words(models.BPE(unk_token="[UNK]"), trainers.BpeTrainer(**options)),
-        "WordPiece": trained_words(
-            models.WordPiece(unk_token="[UNK]"),
-            trainers.WordPieceTrainer(**options),
-            normalizers.BertNormalizer(),
-        ),
-        "WordLevel": trained_words(
-            models.WordLevel(unk_token="[UNK]"), trainers.WordLevelTrainer(**options)
-        ),
-        "Unigram": trained_words(
-            models.Unigram(),
-            trainers.UnigramTrainer(unk_token="[UNK]", **options),
-            normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("a", "b")]),
-        ),
-    }
-
-
 def saved_by_transformers(tokenizer: tokenizers.Tokenizer, folder: Path) -> tuple[str, str]:
     """Fingerprints of the file that is written, and of what is loaded from it."""
     transformers = pytest.importorskip("transformers")
@@ -260,13 +224,6 @@ def saved_by_transformers(tokenizer: tokenizers.Tokenizer, folder: Path) -> tupl
     again = transformers.AutoTokenizer.from_pretrained(folder)
     written = fingerprint_of(load_tokenizer_file(str(folder))).value
     return written, fingerprint_of(load_tokenizer_file(again)).value
-
-
-def test_what_is_trained_is_the_same_after_the_libraries_have_saved_it(tmp_path: Path) -> None:
-    for name, tokenizer in trained_tokenizers().items():
-        expected = value(tokenizer.to_str())
-        assert value(tokenizer.to_str(pretty=True)) == expected
-        assert saved_by_transformers(tokenizer, tmp_path / name) == (expected, expected), name
 
 
 @pytest.mark.parametrize("name", JSON_NAMES)
@@ -283,14 +240,6 @@ BASE = byte_level_json(
     added_tokens=[added_token("<|end|>", 259, special=True), added_token("bc", 257)],
     normalizer={"type": "NFC"},
 )
-FLAGS = ("fuse_unk", "byte_fallback", "ignore_merges")
-
-
-@quick
-@given(st.sampled_from(FLAGS))
-def test_a_flag_of_the_model_changes_the_model_only(flag: str) -> None:
-    model = BASE["model"] | {flag: not BASE["model"][flag]}
-    assert changed(BASE | {"model": model}) == {"model"}
 
 
 @quick

@@ -21,14 +21,10 @@ from tokenizer_kit import (
 )
 from trained_kit import JSON_NAMES, trained_json
 
-from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.engines.gate import (
-    EXACT_SPLITS,
-    fastokens_objection,
-    overlapping_tokens,
-)
+from tokenmill.encode.engines.fastokens import EXACT_SPLITS, fastokens_objection, overlapping_tokens
 from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.tokenizer_json import loaded_ids
 from tokenmill.encode.words.patterns import KNOWN_PATTERNS, LLAMA3_SPLIT
 
 LLAMA3 = split(LLAMA3_SPLIT)

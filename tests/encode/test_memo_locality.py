@@ -35,13 +35,13 @@ from tokenizer_kit import (
     split,
 )
 
-from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.core.records import Int64Array, TokenBatch, UInt8Array
 from tokenmill.encode.boundaries import batch_of
-from tokenmill.encode.engines.chunks.cuts import Cuts, make_cuts
-from tokenmill.encode.engines.chunks.engine import ChunkEngine
-from tokenmill.encode.engines.chunks.locality import alternatives, locality_objection
-from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.engines.chunks import ChunkEngine
+from tokenmill.encode.engines.cuts import make_cuts
+from tokenmill.encode.engines.locality import alternatives, locality_objection
 from tokenmill.encode.words.patterns import LLAMA3_SPLIT
+from tokenmill.kernels.chunks import Cuts
 
 NO_SPLIT = "no pre-tokenizer that always splits at spaces"
 SPACES_MADE = "a normalizer that replaces or adds spaces"

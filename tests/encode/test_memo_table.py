@@ -14,21 +14,18 @@ from pipeline_kit import (
     PUBLISHED,
     WHITESPACE,
     memo_and_reference,
-    metaspace,
     pipeline_json,
 )
-from tokenizer_kit import BYTE_LEVEL, Json, as_file, byte_level_json, documents, sentencepiece_json
+from tokenizer_kit import BYTE_LEVEL, Json, as_file, byte_level_json, documents
 
 from tokenmill.core.errors import EngineError
-from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.core.records import Int64Array, TokenBatch, UInt8Array
 from tokenmill.encode.boundaries import batch_of
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engines.chunks import table as chunk_table
-from tokenmill.encode.engines.chunks.cuts import make_cuts
-from tokenmill.encode.engines.chunks.engine import ChunkEngine
-from tokenmill.encode.engines.chunks.slots import BLOCK_ROOM, MAX_KEPT_BYTES, MAX_KEPT_IDS
-from tokenmill.encode.engines.memo import MemoEngine
-from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.encode.engine import Encoder
+from tokenmill.encode.engines import chunks as chunk_table
+from tokenmill.encode.engines.chunks import ChunkEngine, MemoEngine
+from tokenmill.encode.engines.cuts import make_cuts
+from tokenmill.kernels.chunks import BLOCK_ROOM, MAX_KEPT_BYTES, MAX_KEPT_IDS
 
 BYTES = byte_level_json(pre_tokenizer=BYTE_LEVEL)
 EDGES = [
@@ -62,15 +59,6 @@ def test_edges_of_texts_and_of_chunks(tokenizer: Json) -> None:
     assert documents(memo.encode(EDGES)) == documents(reference.encode(EDGES))
 
 
-def test_nothing_has_no_ids() -> None:
-    memo, _ = memo_and_reference(BYTES)
-    assert documents(memo.encode([])) == []
-    assert documents(memo.encode([""])) == [[]]
-    assert documents(memo.encode(["", "a", ""])) == [[], [97], []]
-    found = memo.encode([])
-    assert [found.ids.dtype.name, found.offsets.dtype.name] == ["uint32", "int64"]
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([*EDGES, "a b c", "the end."]), max_size=12), st.data())
 def test_any_division_into_batches_gives_the_same_ids(
@@ -85,12 +73,6 @@ def test_any_division_into_batches_gives_the_same_ids(
 
 
 NUMBERS = [" ".join(str(n * step) for n in range(200)) for step in (1, 7, 1, 3)]
-
-
-def test_a_table_that_is_forgotten_at_every_call_gives_the_same_ids() -> None:
-    memo, reference = memo_and_reference(BYTES, cache_bytes=0)
-    for _ in range(3):
-        assert documents(memo.encode(NUMBERS)) == documents(reference.encode(NUMBERS))
 
 
 def test_the_table_is_forgotten_before_it_outgrows_its_share(
@@ -215,10 +197,3 @@ def test_a_batch_has_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["", *NUMBERS, "", "a b a b", "1 " * 5000]
     for _ in range(2):
         assert documents(memo.encode(texts)) == documents(reference.encode(texts))
-
-
-def test_metaspace_at_the_start_of_a_text_only() -> None:
-    tokenizer = sentencepiece_json(normalizer=None, pre_tokenizer=metaspace("first"))
-    memo, reference = memo_and_reference(tokenizer)
-    texts = ["a a", " a a", "a  a ", "<s>a a"]
-    assert documents(memo.encode(texts)) == documents(reference.encode(texts))

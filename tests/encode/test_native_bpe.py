@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from typing import Any
 
 import pytest
@@ -31,8 +30,7 @@ from trained_kit import SENTENCES, trained_json
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.engines.native.added_tokens import longest_of
-from tokenmill.encode.engines.native.loading import native_objection
+from tokenmill.encode.engines.native.gate import native_objection
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
 
@@ -224,13 +222,6 @@ def test_added_tokens_are_found_first(control: bool) -> None:
     check()
 
 
-def test_the_longest_string_is_found() -> None:
-    pattern = re.compile(longest_of(["\n", "\n\n", "\n\n\n\n", "<a>", "<ab>", "<"]))
-    assert pattern.findall("<a><ab><abc\n\n\n\n\n\n\n") == [
-        *("<a>", "<ab>", "<", "\n\n\n\n", "\n\n", "\n"),
-    ]
-
-
 @pytest.mark.parametrize(
     "text",
     ["12½3456", "½6789", "м 999", "x²7777", "1234567", "Don't 12,345.67!!", "a  . b  ", "ž12"],
@@ -279,22 +270,6 @@ def test_any_merges_give_the_ids_of_the_reference(data: st.DataObject) -> None:
     engine, reference = native_and_reference(tokenizer)
     strings = st.text(st.sampled_from(" ▁abc.中文!é"), max_size=60)
     assert_equal(engine, reference, data.draw(st.lists(strings, min_size=20, max_size=40)))
-
-
-def test_a_dropped_space_makes_neighbours_of_the_characters_beside_it() -> None:
-    tokenizer = sentencepiece_json(
-        model={
-            "vocab": {"é": 0, "b": 1, "éb": 2},
-            "merges": [["é", "b"]],
-            "unk_token": None,
-            "byte_fallback": False,
-        },
-        normalizer=MARK_SPACES,
-        added_tokens=[],
-    )
-    engine, reference = native_and_reference(tokenizer)
-    assert documents(reference.encode(["é b"])) == [[2]]
-    assert_equal(engine, reference, ["é b"])
 
 
 def test_long_runs_take_no_quadratic_time() -> None:

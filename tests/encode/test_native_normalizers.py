@@ -36,7 +36,7 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.adversarial import texts_of_classes
 from tokenmill.encode.engine import Reference
-from tokenmill.encode.engines.native.loading import native_objection
+from tokenmill.encode.engines.native.gate import native_objection
 from tokenmill.encode.exactness import check_engine, examine
 
 TEXTS_A_TOKENIZER = 1_000

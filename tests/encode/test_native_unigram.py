@@ -34,12 +34,12 @@ from trained_kit import SENTENCES
 from tokenmill.core.errors import EngineError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.engines.native.double_array import double_array
-from tokenmill.encode.engines.native.engine import NativeEngine
-from tokenmill.encode.engines.native.loading import load_native, native_objection
-from tokenmill.encode.engines.native.unigram_loading import read_score
+from tokenmill.encode.engines.native.engine import NativeEngine, load_native
+from tokenmill.encode.engines.native.gate import native_objection
+from tokenmill.encode.engines.native.unigram import read_score
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
+from tokenmill.kernels.double_array import double_array
 
 JOINED = replace_regex(" {2,}", " ")
 ONE_SPACE_AT_THE_END = replace_regex(r" \z", "")

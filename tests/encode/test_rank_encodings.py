@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import unicodedata
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from tokenizer_kit import documents
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.composition import composed_with_places
 from tokenmill.encode.encodings import (
     RankEncoding,
     chosen_encoding,
@@ -28,8 +26,9 @@ from tokenmill.encode.encodings import (
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.probe import unknown_step
 from tokenmill.encode.published_encodings import ENCODINGS
-from tokenmill.encode.steps import unknown_step
+from tokenmill.encode.references.tiktoken import composed_with_places
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
@@ -88,11 +87,6 @@ def test_special_tokens_have_their_published_ids(name: str, expected: dict[str, 
     assert ids == list(range(ENCODINGS[name].num_ranks, max(ids) + 1))
 
 
-def test_a_published_file_of_any_name_is_known_by_its_ranks(tmp_path: Path) -> None:
-    path = written(tmp_path, "tokenizer.model", of_published("llama3.tiktoken"))
-    assert load_tokenizer_file(path).encoding == "llama3"
-
-
 def test_the_same_ranks_can_be_of_several_encodings(tmp_path: Path) -> None:
     data = of_published("gpt2.tiktoken")
     assert encodings_of_ranks(data) == ["gpt2", "r50k_base", "whisper_english"]
@@ -107,12 +101,6 @@ def test_the_same_ranks_can_be_of_several_encodings(tmp_path: Path) -> None:
 def test_ranks_are_known_in_any_order_and_with_any_line_ends() -> None:
     lines = of_published("gpt2.tiktoken").splitlines()
     assert encodings_of_ranks(b"\r\n".join(reversed(lines)))[0] == "gpt2"
-
-
-def test_p50k_is_gpt2_with_runs_of_spaces() -> None:
-    ranks = parse_ranks(of_published("gpt2.tiktoken"))
-    ranks |= {b" " * length: 50_255 + length for length in range(2, 26)}
-    assert encodings_of_ranks(spelled_ranks(ranks)) == ["p50k_base", "p50k_edit"]
 
 
 def test_other_ranks_under_a_known_name_are_refused(
@@ -195,11 +183,6 @@ def test_with_a_known_pattern_it_is_the_known_tokenizer(
     assert unknown_step(file) == ""
 
 
-def test_an_unknown_pattern_is_tried_in_a_process_of_its_own(tmp_path: Path) -> None:
-    file = load_tokenizer_file(written(tmp_path, "own.tiktoken"), explicit(r"(\S+)+|\s"))
-    assert unknown_step(file) == "an unknown regular expression"
-
-
 @pytest.mark.parametrize(
     ("encoding", "what", "why"),
     [
@@ -275,15 +258,3 @@ def test_what_is_given_is_found_beside_the_file(tmp_path: Path) -> None:
         load_tokenizer_file(path, given), origin=str(tmp_path)
     )
     assert json.loads(given.data()) == {"pattern": r"\s|\S", "special_tokens": {END: 300}}
-
-
-def test_a_pattern_is_for_rank_files_only(tmp_path: Path) -> None:
-    path = written(tmp_path, "tokenizer.json", b"{}")
-    path.write_text('{"model": {"type": "BPE", "vocab": {}, "merges": []}}')
-    with pytest.raises(UserError, match="--pattern works only with tiktoken rank files"):
-        load_tokenizer_file(path, explicit())
-
-
-def test_the_spelling_of_ranks_is_that_of_published_files() -> None:
-    assert spelled_ranks({b"b": 1, b"a": 0}) == b"YQ== 0\nYg== 1\n"
-    assert base64.b64decode(b"YQ==") == b"a"

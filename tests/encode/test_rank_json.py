@@ -14,10 +14,9 @@ from tokenmill.core.errors import EngineError
 from tokenmill.encode.encodings import encoding_of, parse_ranks, spelled_ranks
 from tokenmill.encode.engine_ranking import first_exact, load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
-from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.published_encodings import ENCODINGS
-from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
-from tokenmill.encode.rank_merges import merges_of
+from tokenmill.encode.rank_json import merges_of, outline_of_ranks, ranks_to_json
 from tokenmill.encode.tokenizer import TokenizerFile
 
 pytest.importorskip("tiktoken")
@@ -68,13 +67,6 @@ def test_every_way_to_split_a_token_into_two_is_a_merge(tokens: list[bytes]) -> 
     assert found == every_split(tokens)
 
 
-def test_merges_are_in_the_order_of_ranks_and_then_of_their_parts() -> None:
-    file = rank_file({b"aa": 300, b"aaa": 299, b"b\n": 301}, "gpt2")
-    data = ranks_to_json(file.data, ENCODINGS["gpt2"])
-    assert data is not None
-    assert json.loads(data)["model"]["merges"] == [["a", "aa"], ["aa", "a"], ["a", "a"], ["b", "Ċ"]]
-
-
 def test_free_ids_are_filled_for_engines_and_the_empty_token_is_not_spelled() -> None:
     file = rank_file({b"": 256, b"ab": 258}, "gpt2")
     plain, filled = (
@@ -90,12 +82,6 @@ def test_free_ids_are_filled_for_engines_and_the_empty_token_is_not_spelled() ->
         "\U0010ffff256": 256,
         "\U0010ffff257": 257,
     }
-
-
-def test_ids_that_are_free_in_great_number_stay_free() -> None:
-    file = rank_file({b"ab": 1_000}, "gpt2")
-    data = ranks_to_json(file.data, ENCODINGS["gpt2"], fill=True)
-    assert len(json.loads(data or b"")["model"]["vocab"]) == len(BYTES) + 1
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -133,13 +119,6 @@ def test_an_engine_encodes_as_tiktoken_whatever_the_order_of_ranks(
     expected = load_reference(file, False).encode(texts)
     found = load_engine("fastokens", file, False, 1 << 30).encode(texts)
     compare_tokens("fastokens", texts, found, expected)
-
-
-def test_the_split_of_a_trained_rank_file_is_kept() -> None:
-    file = trained("llama3.tiktoken")
-    data = KINDS["tiktoken"].json_of(file, False)
-    splits = json.loads(data or b"")["pre_tokenizer"]["pretokenizers"]
-    assert splits[0]["pattern"] == {"Regex": encoding_of(file).json_split}
 
 
 def test_merges_that_would_fill_the_memory_are_not_written() -> None:

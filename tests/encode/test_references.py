@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizer_kit import (
@@ -26,10 +22,8 @@ from trained_kit import SENTENCES, trained
 from tokenmill.core.errors import UserError
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
-from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
 TEXT = "Hello  wörld 😀\n"
 
@@ -81,10 +75,6 @@ def test_tokenizers_gives_the_ids_and_the_characters_of_every_token() -> None:
     assert pieces(huggingface(byte_level_json()), "abc a") == [(258, "abc"), (256, " a")]
 
 
-def test_every_token_of_a_split_character_has_the_whole_character() -> None:
-    assert pieces(huggingface(byte_level_json()), "é") == [(195, "é"), (169, "é")]
-
-
 def test_a_post_processor_that_trims_offsets_takes_no_space_from_a_token() -> None:
     reference = huggingface(byte_level_json(post_processor=BYTE_LEVEL))
     assert pieces(reference, "b a") == [(98, "b"), (256, " a")]
@@ -129,16 +119,6 @@ def test_a_vocabulary_in_which_a_is_nothing_still_tells_what_surrounds_a_text() 
     assert (reference.prefix, reference.suffix) == ((259,), (260,))
 
 
-def test_a_tokenizer_that_fails_on_what_it_does_not_know_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot encode 'a'"):
-        huggingface(word_level(hello=0))
-
-
-def test_the_largest_id_counts_added_tokens() -> None:
-    assert huggingface(byte_level_json()).largest_id == 258
-    assert huggingface(byte_level_json(added_tokens=SPECIALS)).largest_id == 260
-
-
 def test_special_tokens_are_the_added_ones_that_say_so() -> None:
     tokens = [*SPECIALS, added_token("plain", 261)]
     reference = huggingface(byte_level_json(added_tokens=tokens))
@@ -176,21 +156,6 @@ def test_the_unknown_token_of_unigram_is_an_id() -> None:
     assert documents(reference.encode(["ab"])) == [[0, 1]]
 
 
-def test_truncation_and_padding_in_the_file_change_nothing() -> None:
-    truncation = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
-    padding = {
-        "strategy": {"Fixed": 6},
-        "direction": "Right",
-        "pad_to_multiple_of": None,
-        "pad_id": 0,
-        "pad_type_id": 0,
-        "pad_token": "!",
-    }
-    reference = huggingface(byte_level_json(truncation=truncation, padding=padding))
-    assert documents(reference.encode(["bbbb", "b", ""])) == [[98] * 4, [98], []]
-    assert pieces(reference, "bbbb") == [(98, "b")] * 4
-
-
 def test_a_tokenizer_with_dropout_is_refused() -> None:
     with pytest.raises(UserError, match=r"dropout of 0\.1 makes ids random"):
         huggingface(byte_level_json(model={"dropout": 0.1}))
@@ -208,11 +173,6 @@ def test_added_tokens_that_the_normalizer_makes_equal_are_refused() -> None:
     huggingface(byte_level_json(added_tokens=tokens))
 
 
-def test_a_tokenizer_that_tokenizers_cannot_load_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot load the tokenizer"):
-        huggingface(byte_level_json(model={"type": "NoSuchModel"}))
-
-
 def test_long_batches_are_encoded_in_several_calls_with_the_same_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -221,18 +181,6 @@ def test_long_batches_are_encoded_in_several_calls_with_the_same_ids(
     whole = documents(reference.encode(texts))
     monkeypatch.setattr("tokenmill.encode.references.huggingface.CALL_CHARACTERS", 10)
     assert documents(reference.encode(texts)) == whole == [[258] * n for n in range(40)]
-
-
-def test_an_empty_list_and_an_empty_text_have_no_tokens(tokenizer_path: Path) -> None:
-    reference = load_reference(load_tokenizer_file(str(tokenizer_path)), False)
-    assert documents(reference.encode([])) == []
-    assert documents(reference.encode(["", ""])) == [[], []]
-    assert pieces(reference, "") == []
-
-
-def test_decoding_shows_special_tokens() -> None:
-    reference = huggingface(byte_level_json(added_tokens=SPECIALS))
-    assert reference.decode([259, 258, 256, 260]) == "<s>abc a</s>"
 
 
 def test_llama_style_tokens_name_their_characters() -> None:
@@ -252,12 +200,6 @@ def test_sentencepiece_gives_the_ids_and_the_characters_of_every_token(kind: str
     assert reference.decode(ids) == "fox über 😀 日"  # its normalizer joins spaces
     assert [piece for _, piece in found].count("日") == 3
     assert [piece for _, piece in found].count("😀") == 4
-
-
-def test_sentencepiece_offsets_of_an_empty_text_are_empty() -> None:
-    assert pieces(sentencepiece(), "") == []
-    assert documents(sentencepiece().encode([])) == []
-    assert documents(sentencepiece().encode(["", ""])) == [[], []]
 
 
 def test_sentencepiece_knows_its_control_tokens_and_its_unknown_one() -> None:
@@ -282,12 +224,6 @@ def test_sentencepiece_has_a_prefix_where_its_config_says_so(
 ) -> None:
     assert sentencepiece(**config).prefix == prefix
     assert sentencepiece(**config).suffix == ()
-
-
-def test_bytes_that_are_no_sentencepiece_model_are_refused() -> None:
-    pytest.importorskip("sentencepiece")
-    with pytest.raises(UserError, match="cannot load the tokenizer"):
-        load_reference(TokenizerFile("sentencepiece", b"\nnothing"), False)
 
 
 def test_a_rank_file_gives_the_ids_and_characters_of_an_equal_tokenizer_json() -> None:
@@ -323,31 +259,6 @@ def test_tiktoken_reads_special_strings_as_text_or_as_control_tokens() -> None:
     assert found == [(a, "a"), (50256, "<|endoftext|>")]
 
 
-def test_tiktoken_has_nothing_for_nothing() -> None:
-    reference = tiktoken("gpt2.tiktoken")
-    assert documents(reference.encode([])) == []
-    assert pieces(reference, "") == []
-
-
-def tiny_ranks(monkeypatch: pytest.MonkeyPatch, lines: list[bytes]) -> Reference:
-    pytest.importorskip("tiktoken")
-    monkeypatch.setitem(ENCODINGS, "gpt2", ENCODINGS["gpt2"])
-    return load_reference(TokenizerFile("tiktoken", b"\n".join(lines), "gpt2", origin="x"), False)
-
-
-BYTE_RANKS = [base64.b64encode(bytes([byte])) + b" %d" % byte for byte in range(256)]
-
-
-def test_a_rank_file_of_bytes_alone_encodes_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert documents(tiny_ranks(monkeypatch, BYTE_RANKS).encode(["hé"])) == [list("hé".encode())]
-
-
-@pytest.mark.parametrize("line", [b"Y!Q 256", b"YWI= many", b"one", b"YWI= 7"])
-def test_a_damaged_rank_file_is_refused(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="cannot load the tokenizer"):
-        tiny_ranks(monkeypatch, [*BYTE_RANKS, line])
-
-
 REFERENCES = ["byte-level", "byte-level NFC", "llama", "sentencepiece", "gpt2.tiktoken"]
 
 
@@ -378,11 +289,3 @@ def test_offsets_lie_in_the_text_in_order_and_leave_no_letter_out(
     assert starts.tolist() == sorted(starts.tolist())
     covered = {place for start, stop in ranges for place in range(start, stop)}
     assert covered >= {place for place, letter in enumerate(text) if letter in "abc1ä日😀"}
-
-
-def test_the_fixture_tokenizer_agrees_with_the_library(tokenizer_path: Path) -> None:
-    library = tokenizers.Tokenizer.from_file(str(tokenizer_path))
-    reference = load_reference(load_tokenizer_file(str(tokenizer_path)), True)
-    text = "a<|endoftext|>b"
-    assert documents(reference.encode([text])) == [library.encode(text).ids]
-    assert json.loads(tokenizer_path.read_text())["added_tokens"][0]["content"] in text

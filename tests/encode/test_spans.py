@@ -94,10 +94,6 @@ def test_ranges_of_abc_a_and_e_acute(spans: CharSpans, expected: CharSpans) -> N
     assert ranges(byte_level(), "abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
 
 
-def test_an_empty_text_has_no_ranges(reference: Reference) -> None:
-    assert ranges(reference, "", [(0, 5)]) == []
-
-
 texts = st.text(st.sampled_from("abc  \n'1ä日😀\u0301"), max_size=25)
 spans = st.lists(
     st.tuples(st.integers(0, 26), st.integers(0, 26)).map(lambda pair: (min(pair), max(pair))),
@@ -118,19 +114,6 @@ def test_a_token_is_in_a_range_exactly_where_it_shares_a_character_with_a_span(
     assert [i for start, stop in found for i in range(start, stop)] == expected
     edges = [edge for pair in found for edge in pair]
     assert edges == sorted(set(edges))  # sorted, not empty, and no neighbours touch
-
-
-@settings(deadline=None)
-@given(texts)
-def test_a_span_of_everything_marks_every_letter_and_its_tokens(
-    reference: Reference, text: str
-) -> None:
-    everything = ranges(reference, text, [(0, len(text))])
-    letters = [place for place, letter in enumerate(text) if letter in "abc1ä日😀"]
-    for place in letters:
-        found = ranges(reference, text, [(place, place + 1)])
-        assert found
-        assert all(any(a <= start and stop <= b for a, b in everything) for start, stop in found)
 
 
 def test_the_reference_is_loaded_for_the_first_span_and_once() -> None:

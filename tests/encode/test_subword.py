@@ -28,10 +28,10 @@ from encode.tokenizer_kit import (
 )
 from tokenmill.core.errors import UserError
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
+from tokenmill.kernels.permutation import document_keys
 
 ALMOST_NEVER = 1e-20  # below 2**-53: the merge loop runs, and leaves nothing out
 STRANGE = ["", " ", "   two  spaces ", "\n\n\t", "\u0000\u00ad\ufeff", "e\u0301é", "▁a▁▁b", "ༀ𝔘😀"]
@@ -277,28 +277,6 @@ GOLDEN_BPE = [[97, 98, 99, 256, 98, 99, 32, 97, 98, 99]]
 GOLDEN_UNIGRAM = [[3, 1, 2, 3, 1, 2]]
 
 
-class TestDecoding:
-    @pytest.mark.parametrize("dropout", [0.1, 0.5, 1.0])
-    def test_bpe(self, bpe_file: TokenizerFile, dropout: float) -> None:
-        texts = [*TEXTS, *STRANGE]
-        sampler = SubwordSampler(bpe_file, dropout=dropout)
-        assert [sampler.reference.decode(ids) for ids in ids_of(sampler, texts)] == texts
-
-    def test_byte_fallback(self) -> None:
-        sampler = SubwordSampler(trained("llama2"), dropout=0.3)
-        assert [sampler.reference.decode(ids) for ids in ids_of(sampler, TEXTS)] == TEXTS
-
-    @pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
-    def test_unigram(self, unigram_file: TokenizerFile, alpha: float) -> None:
-        sampler = SubwordSampler(unigram_file, alpha=alpha)
-        want = [sampler.reference.decode(ids) for ids in expected(unigram_file, TEXTS)]
-        assert [sampler.reference.decode(ids) for ids in ids_of(sampler, TEXTS)] == want
-
-    def test_full_dropout_leaves_symbols(self, bpe_file: TokenizerFile) -> None:
-        sampler = SubwordSampler(bpe_file, dropout=1.0)
-        assert [len(ids) for ids in ids_of(sampler, TEXTS)] == [len(t.encode()) for t in TEXTS]
-
-
 class TestUnknown:
     """What a Unigram model does not spell."""
 
@@ -376,13 +354,6 @@ class TestRefusals:
     def test_unigrams_that_cannot_be_exact(self, changes: Any) -> None:
         with pytest.raises(UserError, match="sampled exactly"):
             SubwordSampler(small_unigram({"a": -1.0}, **changes), alpha=0.1)
-
-
-def test_an_old_file_without_a_type() -> None:
-    tokenizer = byte_level_json()
-    del tokenizer["model"]["type"]
-    sampler = SubwordSampler(as_file(tokenizer), dropout=ALMOST_NEVER)
-    assert ids_of(sampler, ["abc a"]) == [[258, 256]]
 
 
 def test_sentencepiece_draws_from_the_same_lattice() -> None:

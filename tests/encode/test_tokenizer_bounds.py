@@ -23,9 +23,7 @@ from tokenizer_kit import (
 )
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.encodings import parse_ranks
 from tokenmill.encode.kinds import load_reference
-from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_bounds import FREE_IDS, LARGEST_ID, check_ids
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
@@ -119,14 +117,6 @@ def test_an_id_of_two_to_the_31_takes_no_memory(tmp_path: Path) -> None:
     assert (found.returncode, "the id of 'b' is 2147483648" in found.stderr) == (2, True), (
         found.stderr
     )
-
-
-def test_a_tokenizer_object_passes_the_same_gate() -> None:
-    import tokenizers
-
-    model = tokenizers.models.WordLevel({"a": 0, "b": FREE_IDS + 1}, unk_token="a")
-    with pytest.raises(UserError, match=f"the id of 'b' is {FREE_IDS + 1}"):
-        load_tokenizer_file(tokenizers.Tokenizer(model))
 
 
 def template(token_id: int) -> Json:
@@ -270,8 +260,3 @@ def test_a_damaged_rank_file_is_refused_and_the_line_named(data: bytes, why: str
         load_reference(TokenizerFile("tiktoken", data, "gpt2", origin="x.tiktoken"), False)
     assert (caught.value.what, caught.value.where) == ("cannot load the tokenizer", "x.tiktoken")
     assert why in caught.value.why
-
-
-def test_a_rank_file_that_holds_every_byte_once_is_read() -> None:
-    assert parse_ranks(ranks(b"", b"YWE= 300"))[b"aa"] == 300
-    assert ENCODINGS["gpt2"].num_ranks == 50_256

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,31 +40,23 @@ def refusal(spec: Path | str, encoding: str = "") -> UserError:
     return caught.value
 
 
-def test_a_tokenizer_json_is_known_by_its_content(tmp_path: Path) -> None:
-    path = write(tmp_path / "any.name", JSON)
-    expected = TokenizerFile("huggingface", JSON, origin=str(path))
-    assert load_tokenizer_file(str(path)) == expected
-
-
-def test_a_sentencepiece_model_is_known_by_its_content(tmp_path: Path) -> None:
-    model = sentencepiece_model()
-    for name in ("tokenizer.model", "any.name"):
-        path = write(tmp_path / name, model)
-        expected = TokenizerFile("sentencepiece", model, origin=str(path))
-        assert load_tokenizer_file(str(path)) == expected
-
-
-def test_a_rank_file_is_known_by_its_content_and_its_encoding_by_its_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "gpt2.tiktoken", RANKS)
-    expected = TokenizerFile("tiktoken", RANKS, "gpt2", origin=str(path))
-    assert load_tokenizer_file(str(path)) == expected
-
-
-@pytest.mark.parametrize("name", ["tokenizer.model", "ranks.txt", "llama3.tiktoken"])
-def test_a_rank_file_of_any_name_takes_the_encoding_that_is_said(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / name, RANKS)
-    expected = TokenizerFile("tiktoken", RANKS, "gpt2", origin=str(path))
-    assert load_tokenizer_file(str(path), "gpt2") == expected
+@pytest.mark.parametrize(
+    ("name", "kind", "encoding", "said"),
+    [
+        ("any.name", "huggingface", "", ""),
+        ("any.name", "sentencepiece", "", ""),
+        ("gpt2.tiktoken", "tiktoken", "gpt2", ""),
+        ("tokenizer.model", "tiktoken", "gpt2", "gpt2"),
+        ("llama3.tiktoken", "tiktoken", "gpt2", "gpt2"),
+    ],
+)
+def test_a_file_is_known_by_its_content_and_its_encoding_by_its_name_or_as_said(
+    tmp_path: Path, name: str, kind: str, encoding: str, said: str
+) -> None:
+    data = {"huggingface": JSON, "sentencepiece": sentencepiece_model(), "tiktoken": RANKS}[kind]
+    path = write(tmp_path / name, data)
+    expected = TokenizerFile(kind, data, encoding, origin=str(path))
+    assert load_tokenizer_file(str(path), said) == expected
 
 
 def test_an_encoding_that_is_not_known_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
@@ -141,13 +132,12 @@ def test_a_folder_stands_for_the_best_tokenizer_in_it(
     assert load_tokenizer_file(str(tmp_path)).kind == kind
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path).what == "the folder contains no tokenizer"
-
-
-def test_a_folder_with_code_of_its_own_is_refused_and_the_code_never_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "config.json"])
+def test_a_folder_with_code_of_its_own_is_refused_and_the_code_never_run(
+    tmp_path: Path, name: str
+) -> None:
     auto_map = {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}}
-    write(tmp_path / "tokenizer_config.json", auto_map)
+    write(tmp_path / name, auto_map)
     write(tmp_path / "tokenization_own.py", b"raise SystemExit('run')")
     assert (
         refusal(tmp_path).what
@@ -168,12 +158,6 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "tokenizer.json", JSON)
     write(tmp_path / "tokenizer_config.json", b"[]")
     assert refusal(tmp_path).where == str(tmp_path / "tokenizer_config.json")
-
-
-def test_the_digest_is_of_the_bytes_and_the_encoding() -> None:
-    assert TokenizerFile("huggingface", b"abc").sha256 == hashlib.sha256(b"abc").hexdigest()
-    same_bytes = [TokenizerFile("tiktoken", b"abc", name).sha256 for name in ("gpt2", "llama3")]
-    assert same_bytes[0] != same_bytes[1]
 
 
 @pytest.mark.parametrize(
@@ -257,17 +241,6 @@ def test_all_files_are_of_one_commit(hub: FakeHub, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(HfApi, "hf_hub_download", moving)
     found = load_tokenizer_file("gpt2")
     assert (found.commit, found.config) == (first, CONFIG)
-
-
-def test_a_folder_here_goes_before_a_name_on_the_hub(hub: FakeHub, tmp_path: Path) -> None:
-    write(tmp_path / "gpt2" / "tokenizer.json", JSON)
-    assert load_tokenizer_file("gpt2").commit == ""
-    assert hub.requests == []
-
-
-def test_a_name_on_the_hub_needs_no_configuration(hub: FakeHub) -> None:
-    hub.commit("owner/model", {"tokenizer.json": JSON})
-    assert load_tokenizer_file("owner/model").config == {}
 
 
 def test_a_configuration_that_cannot_be_fetched_is_not_left_out(

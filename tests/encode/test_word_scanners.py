@@ -14,10 +14,9 @@ from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.splitters import LIBRARY, SCANNER, load_splitter, word_splitters
 from tokenmill.encode.words import scanning
 from tokenmill.encode.words.characters import characters
-from tokenmill.encode.words.digits import with_digits
 from tokenmill.encode.words.patterns import LLAMA3_SPLIT
 from tokenmill.encode.words.scanning import composed_already, scanner_of
-from tokenmill.encode.words.splits import SPLITS, named_split, split_of
+from tokenmill.encode.words.splits import SPLITS, split_of, with_digits
 
 FLORES = Path(__file__).parents[3] / "shared" / "data" / "flores"
 PREFIX_SPACE = {**BYTE_LEVEL, "add_prefix_space": True, "use_regex": True}
@@ -157,13 +156,3 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_splits_that_differ_from_published_ones_are_not_scanned(name):
     assert scanner_of(REFUSED[name]) is None
-
-
-def test_a_split_with_removed_gaps_between_matches_is_the_same():
-    published = named_split("llama3")
-    as_in_dolma = sequence(
-        split(LLAMA3_SPLIT, behavior="Removed", invert=True), {**BYTE_LEVEL, "use_regex": False}
-    )
-    found = scanner_of(split_of({"pre_tokenizer": as_in_dolma}))
-    assert found.rule == scanner_of(published).rule
-    assert np.array_equal(found.kinds, scanner_of(published).kinds)

@@ -10,10 +10,10 @@ from tokenizer_kit import BYTE_LEVEL, BYTES_ONLY, sequence
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.engines.chunks.locality import with_library
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.splitters import LIBRARY, load_splitter, word_splitters
-from tokenmill.encode.words.splits import SPLITS, Split, named_split, split_of, steps_of
+from tokenmill.encode.tokenizer_json import steps_of, with_library
+from tokenmill.encode.words.splits import SPLITS, Split, named_split, split_of
 from tokenmill.encode.words.table import WordTable
 
 CACHE_BYTES = 1 << 28
@@ -52,23 +52,6 @@ def test_gpt2_words_are_bytes_with_their_space(name):
     ]
 
 
-def test_metaspace_words_begin_with_its_mark():
-    assert words_of(named_split("metaspace"), ["a b\nc", ""]) == [
-        ["▁a".encode(), "▁b\nc".encode()],
-        [],
-    ]
-
-
-def test_bert_words_are_folded_and_lose_their_spaces():
-    assert words_of(named_split("bert"), ["Über-Text 中文"]) == [
-        [b"uber", b"-", b"text", "中".encode(), "文".encode()]
-    ]
-
-
-def test_a_split_without_steps_leaves_texts_whole():
-    assert words_of(split_of({}), ["a b", ""]) == [[b"a b"], []]
-
-
 @pytest.mark.parametrize("add_prefix_space", [False, True])
 def test_a_prefix_space_is_part_of_the_word(add_prefix_space):
     split = split_of({"pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": add_prefix_space}})
@@ -83,18 +66,6 @@ def test_every_splitter_finds_the_words_of_the_library(split, name):
     splitter = load_splitter(SPLITS[split], name, CACHE_BYTES)
     library = load_splitter(SPLITS[split], LIBRARY, CACHE_BYTES)
     compare_tokens(name, texts, splitter.encode(texts), library.encode(texts))
-
-
-@pytest.mark.parametrize(("split", "name"), pairs())
-def test_every_splitter_counts_what_it_finds(split, name):
-    texts = adversarial_texts([])[:500]
-    expected = words_of(SPLITS[split], texts)
-    number, counts = counts_of(SPLITS[split], texts, name)
-    assert number == sum(map(len, expected))
-    assert counts == {
-        word: sum(words.count(word) for words in expected)
-        for word in {word for words in expected for word in words}
-    }
 
 
 def test_what_memo_keeps_is_bounded():

@@ -27,7 +27,7 @@ from encode.tokenizer_kit import byte_level_json, sentencepiece_json, sentencepi
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import load_reference

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tokenmill
-from tokenmill.encode.boundaries import ranges_outside
+from tokenmill.encode.spans import ranges_outside
 from tokenmill.read.rendering.chat.conversations import CHATML
 from tokenmill.read.rendering.chat.template import ChatTemplate
 from tokenmill.read.rendering.chat.turns import Conversation, Turns, complement

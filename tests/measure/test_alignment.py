@@ -15,15 +15,15 @@ from encode.trained_kit import NAMES, SENTENCES, trained
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
-from tokenmill.encode.measure.alignment import (
+from tokenmill.encode.measure.language_words import WordCutter
+from tokenmill.encode.measure.measurer import (
     UNKNOWN_WORDS,
     continued_by_offsets,
     continued_words,
-    count_where,
 )
-from tokenmill.encode.measure.language_words import EncodedTexts, WordCutter
-from tokenmill.encode.token_bytes import Token, TokenTable, token_table, tokens_of
+from tokenmill.encode.token_bytes import Token, token_table, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.kernels.word_boundaries import EncodedTexts, TokenTable
 
 TEXTS = st.text(st.sampled_from("ab the  '1é字ก\n▁😀.\u0301"), max_size=16)
 
@@ -99,9 +99,3 @@ def test_tokens_that_do_not_spell_their_text_are_laid_by_offsets() -> None:
     encoded = reference.encode(["Unaffable dogs"])
     assert continued_words(texts, words, encoded, table).tolist() == [UNKNOWN_WORDS]
     assert by_offsets(reference, "Unaffable dogs", "whitespace") == 1
-
-
-def test_tokens_with_a_flag_are_counted_by_text() -> None:
-    tokens = TokenBatch(np.array([1, 0, 1, 1], np.uint32), np.array([0, 0, 3, 3, 4]))
-    assert count_where(np.array([False, True]), tokens).tolist() == [0, 2, 0, 1]
-    assert count_where(np.array([False, False]), tokens).tolist() == [0, 0, 0, 0]

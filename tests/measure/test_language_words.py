@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.measure.language_words import EncodedTexts, WordCutter
+from tokenmill.encode.measure.language_words import WordCutter
+from tokenmill.kernels.word_boundaries import EncodedTexts
 
 regex = pytest.importorskip("regex")
 ALPHABET = "aZé1٣.,:;_ \n-x字あカア©³"
@@ -74,11 +75,6 @@ def test_any_text_is_cut_without_an_overlap(texts: list[str]) -> None:
 def test_white_space_cuts_as_python_does(texts: list[str]) -> None:
     assert words("whitespace", *texts) == [text.split() for text in texts]
     assert words("characters", *texts) == [list("".join(text.split())) for text in texts]
-
-
-def test_many_words_in_few_bytes() -> None:
-    assert words("uax29", "a²" * 1_000) == [["a", "²"] * 1_000]
-    assert words("characters", "ab" * 1_000) == [["a", "b"] * 1_000]
 
 
 def test_an_unknown_rule_is_refused() -> None:

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.measure import resampling, tallies
-from tokenmill.encode.measure.resampling import NUM_SAMPLES, times_drawn
-from tokenmill.encode.measure.tallies import COLUMNS, Sums, Tally
+from tokenmill.encode.measure import tallies
+from tokenmill.encode.measure.tallies import COLUMNS, NUM_SAMPLES, Sums, Tally, times_drawn
 
 Document = tuple[str, int]
 """Its group, and a number that everything else follows from."""
@@ -72,9 +71,9 @@ def test_documents_are_drawn_as_a_poisson_variable_is() -> None:
 
 def test_sums_over_samples_are_the_same_in_any_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     hashes, values = np.arange(7, dtype=np.uint64), np.arange(14).reshape(7, 2)
-    whole = resampling.sampled_sums(hashes, values)
-    monkeypatch.setattr(resampling, "DOCUMENTS_A_STEP", 3)
-    assert (resampling.sampled_sums(hashes, values) == whole).all()
+    whole = tallies.sampled_sums(hashes, values)
+    monkeypatch.setattr(tallies, "DOCUMENTS_A_STEP", 3)
+    assert (tallies.sampled_sums(hashes, values) == whole).all()
     assert (whole == times_drawn(hashes).T.astype(int) @ values).all()
 
 

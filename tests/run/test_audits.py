@@ -18,9 +18,8 @@ from tokenmill.cli import main
 from tokenmill.cli.summary import audited_text
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
-from tokenmill.encode.audit_share import audit_share
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.exactness import excluded_error_rate
+from tokenmill.encode.exactness import audit_share, excluded_error_rate
 from tokenmill.report.contents import stored_run
 from tokenmill.run.job import audit_of
 from tokenmill.run.units import encode

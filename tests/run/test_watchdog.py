@@ -29,9 +29,9 @@ from encode.tokenizer_kit import (
 )
 from tokenmill.core.errors import EngineError, InternalError
 from tokenmill.encode.boundaries import join_batches
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.steps import steps_before_model
+from tokenmill.encode.probe import steps_before_model
 from tokenmill.run.local import messages, watchdog
 from tokenmill.run.local.fleet import Process
 from tokenmill.run.units.careful import CarefulCalls, Encoding

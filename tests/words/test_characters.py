@@ -2,23 +2,20 @@
 
 import numpy as np
 import pytest
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers
 
 from tokenmill.encode.words import characters as module
 from tokenmill.encode.words.characters import (
     CASELESS,
-    COMPOSED,
-    DIGIT,
-    FIXED,
     LOWER,
     MARK,
     NUMBER,
-    REORDERED,
     SPACE,
     UPPER,
     ask_library,
     characters,
 )
+from tokenmill.kernels.constants import COMPOSED, FIXED, REORDERED
 
 CODES = [code for code in range(0x110000) if code not in range(0xD800, 0xE000)]
 
@@ -39,13 +36,6 @@ def test_every_code_point_has_the_class_that_a_regex_finds(regex, bits):
     replaced = normalizers.Replace(Regex(regex), "\0").normalize_str(text)
     found = [a != b for a, b in zip(text, replaced, strict=True)]
     assert np.array_equal((characters().classes[CODES] & bits > 0), found)
-
-
-def test_digits_are_those_that_the_library_cuts_off():
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    for character in "7٣½Ⅷ一\U00011de0":
-        cut = len(digits.pre_tokenize_str(f"a{character}")) == 2
-        assert cut == bool(characters().classes[ord(character)] & DIGIT), character
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import pytest
 
 from tokenmill.core.errors import UserError
 from tokenmill.encode.splitters import LIBRARY, load_splitter, word_splitters
-from tokenmill.encode.words.digits import Digits, with_digits
-from tokenmill.encode.words.patterns import LLAMA3_SPLIT, QWEN2_SPLIT
-from tokenmill.encode.words.splits import Split, named_split
+from tokenmill.encode.words.splits import Digits, Split, named_split, with_digits
 
 
 def words(split: Split, text: str, name: str = LIBRARY) -> list[str]:
@@ -46,13 +44,6 @@ def test_a_split_that_cuts_so_already_stays_as_it_is() -> None:
     for name in ("gpt2", "llama3", "metaspace"):
         grouped = with_digits(named_split(name), "groups-right")
         assert with_digits(grouped, "groups-right") == grouped
-
-
-def test_single_digits_of_llama_3_are_the_pattern_of_qwen() -> None:
-    single = with_digits(named_split("llama3"), "single")
-    assert single.pre_tokenizer is not None
-    assert single.pre_tokenizer["pretokenizers"][0]["pattern"] == {"Regex": QWEN2_SPLIT}
-    assert LLAMA3_SPLIT != QWEN2_SPLIT
 
 
 def test_single_digits_cannot_be_grouped() -> None:

@@ -3,27 +3,7 @@
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.words.patterns import LLAMA3_SPLIT
-from tokenmill.encode.words.splits import SPLITS, byte_level, named_split, split_of
-
-
-def test_every_split_is_known_by_its_name():
-    assert list(SPLITS) == [split.name for split in SPLITS.values()]
-    assert all(named_split(name) is split for name, split in SPLITS.items())
-
-
-def test_llama_3_splits_by_its_regex_and_spells_bytes():
-    split = named_split("llama3")
-    regex, last = split.pre_tokenizer["pretokenizers"]
-    assert split.byte_level
-    assert split.normalizer is None
-    assert regex["pattern"] == {"Regex": LLAMA3_SPLIT}
-    assert last == byte_level(use_regex=False)
-
-
-def test_qwen_is_qwen2_with_nfc():
-    assert named_split("qwen") is named_split("qwen2")
-    assert named_split("qwen").normalizer == {"type": "NFC"}
+from tokenmill.encode.words.splits import byte_level, named_split, split_of
 
 
 def test_sentencepiece_s_splits_hold_the_tables_of_its_rules():

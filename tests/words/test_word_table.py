@@ -22,21 +22,6 @@ def taken(table):
     return found.to_dict()
 
 
-def test_words_are_counted_and_come_sorted_by_bytes():
-    table = WordTable()
-    add(table, [b"the", b" cat", b"the"])
-    add(table, [b"The", b"the"])
-    assert list(taken(table).items()) == [(b" cat", 1), (b"The", 1), (b"the", 3)]
-
-
-def test_the_table_is_empty_after_taking():
-    table = WordTable()
-    add(table, [b"a"])
-    table.take()
-    assert len(table) == 0
-    assert taken(table) == {}
-
-
 def test_words_may_come_with_counts():
     table = WordTable()
     add(table, [b"a", b"b", b"a"], [3, 1 << 40, 4])

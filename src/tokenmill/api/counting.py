@@ -12,7 +12,7 @@ from tokenmill.api.building import Inputs
 from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
 from tokenmill.encode.split_file import find_split
-from tokenmill.encode.words.digits import Digits, with_digits
+from tokenmill.encode.words.splits import Digits, with_digits
 from tokenmill.run.commit.workspace import Overwrite, Workspace, is_finished
 from tokenmill.run.recipe.checks import make_count_recipe, section_of
 from tokenmill.run.recipe.options import ReadOptions

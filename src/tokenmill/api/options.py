@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokenmill.encode.words.digits import Digits
+    from tokenmill.encode.words.splits import Digits
     from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing

@@ -14,6 +14,10 @@ T = TypeVar("T")
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]
+UInt64Array = npt.NDArray[np.uint64]
+UInt8Array = npt.NDArray[np.uint8]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 Advance = Callable[[str, int, int], None]
 """A progress callback, called with (stage, done, total)."""

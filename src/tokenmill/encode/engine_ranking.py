@@ -23,14 +23,16 @@ import msgspec
 
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.installed import install_command, installed_version
-from tokenmill.encode.composition import ComposingEngine
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.engines.chunks.locality import locality_objection
-from tokenmill.encode.engines.gate import Json, fastokens_objection, is_sentencepiece
-from tokenmill.encode.engines.native.loading import load_native, native_objection
-from tokenmill.encode.engines.native.sentencepiece_gate import sentencepiece_objection
-from tokenmill.encode.engines.routing import RoutedEngine, fastokens_routes
+from tokenmill.encode.engines.fastokens import (
+    fastokens_objection,
+    fastokens_routes,
+    is_sentencepiece,
+)
+from tokenmill.encode.engines.locality import locality_objection
+from tokenmill.encode.engines.native.gate import native_objection, sentencepiece_objection
+from tokenmill.encode.engines.wrappers import ComposingEngine, RoutedEngine
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
     check_engine,
@@ -39,6 +41,7 @@ from tokenmill.encode.exactness import (
 )
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import Json
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"
@@ -214,7 +217,7 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
 
 def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
     if name == NATIVE and file.kind == SENTENCEPIECE:
-        from tokenmill.encode.engines.native.sentencepiece_bpe import load_sentencepiece
+        from tokenmill.encode.engines.native.character_bpe import load_sentencepiece
 
         return load_sentencepiece(
             file.data, lambda: load_reference(file, control_tokens), cache_bytes
@@ -223,11 +226,13 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
     if data is None:
         raise EngineError(f"{name} cannot encode a {file.kind} tokenizer")
     if name == MEMO:
-        from tokenmill.encode.engines.memo import MemoEngine
+        from tokenmill.encode.engines.chunks import MemoEngine
 
         reference = load_reference(file, control_tokens)
         return MemoEngine(reference, data, control_tokens, cache_bytes)
     if name == NATIVE:
+        from tokenmill.encode.engines.native.engine import load_native
+
         return load_native(
             data, control_tokens, lambda: load_reference(file, control_tokens), cache_bytes
         )

@@ -7,7 +7,6 @@ library. The library encodes everything else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,17 +14,16 @@ import numpy as np
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.boundaries import join_batches, offsets_from_lengths
-from tokenmill.encode.encoder import Encoder
 from tokenmill.encode.encodings import byte_symbols, bytes_by_symbol
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.merges import MergeTable, merge_table, merge_words
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import Json, merges_of
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
+from tokenmill.kernels.merges import MergeTable, merge_table, merge_words
 
-Json = dict[str, Any]
-Pair = tuple[str, str]
 WORDS_AT_ONCE = 1 << 16
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
 NOT_MERGED = ("continuing_subword_prefix", "end_of_word_suffix", "dropout")
@@ -77,9 +75,8 @@ class ModelAlone:
             starts = range(0, len(words), WORDS_AT_ONCE)
             spans = [range(i, min(i + WORDS_AT_ONCE, len(words))) for i in starts]
             return join_batches([self._by_library(words, span) for span in spans])
-        none = np.uint64(0)
         offsets = np.array(words.offsets, np.int64)
-        ids, ends = merge_words(symbols, offsets, self._table, none, none)
+        ids, ends = merge_words(symbols, offsets, self._table)
         batch = TokenBatch(ids.astype(np.uint32), ends)
         if self._model.get("ignore_merges"):
             return _with_whole_words(batch, self._whole_words(words))
@@ -124,22 +121,6 @@ class ModelAlone:
         }
         found = (by_bytes.get(words.word(i), -1) for i in range(len(words)))
         return np.fromiter(found, np.int64, len(words))
-
-
-def merges_of(model: Json) -> list[Pair]:
-    """Return the merges of a model as pairs."""
-    return [merge_pair(merge) for merge in model["merges"] if not is_version(merge)]
-
-
-def is_version(merge: str | list[str]) -> bool:
-    """Whether an entry of an old merge list is only a version line."""
-    return isinstance(merge, str) and merge.startswith("#version")
-
-
-def merge_pair(merge: str | list[str]) -> Pair:
-    """Return the two sides of a merge, spelled as "a b" or ["a", "b"]."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
 
 
 def _with_whole_words(batch: TokenBatch, whole: Int64Array) -> TokenBatch:

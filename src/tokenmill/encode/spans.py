@@ -8,7 +8,6 @@ import numpy as np
 
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import CharSpans, Int64Array, TokenBatch
-from tokenmill.encode.boundaries import ranges_outside, token_ranges
 from tokenmill.encode.engine import REPORT, Reference
 
 
@@ -62,3 +61,37 @@ class SpanEncoder:
             what = "the engine gives ids that differ from the reference"
             raise EngineError(what, where=where, hint=REPORT)
         return starts, stops
+
+
+def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift: int) -> CharSpans:
+    """Return the ranges of tokens that share a character with a character span.
+
+    `starts` and `stops` are the character range of each token; `shift` tokens precede them. The
+    ranges are sorted, and adjacent ranges are merged.
+    """
+    covered = np.zeros(len(starts) + 1, dtype=np.int8)
+    for start, stop in spans:
+        if start < stop:  # an empty span inside a token would pass the comparisons below
+            covered[:-1] |= (starts < stop) & (stops > start) & (starts < stops)
+    edges = np.flatnonzero(np.diff(covered, prepend=0)) + shift
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def ranges_outside(
+    spans: CharSpans, starts: Int64Array, stops: Int64Array, num_characters: int
+) -> CharSpans:
+    """Return the ranges of tokens that lie entirely inside character spans.
+
+    For conversations: `spans` are excluded from the loss, and a token that reaches outside of them
+    has loss. As in `return_assistant_tokens_mask` of transformers, a stretch with loss includes
+    the tokens without characters between its first and its last token.
+    """
+    has_loss = np.zeros(len(starts) + 1, dtype=bool)
+    edges = [0, *(place for span in sorted(spans) for place in span), num_characters]
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        inside = np.flatnonzero((starts < stop) & (stops > start) & (starts < stops))
+        if start < stop and len(inside):
+            has_loss[inside[0] : inside[-1] + 1] = True
+    has_loss[-1] = True
+    edges = np.flatnonzero(np.diff(~has_loss, prepend=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))

@@ -1,7 +1,7 @@
 """Splits texts into words: normalized, pre-tokenized, before bytes are mapped to characters.
 
     scanner    tokenmill's compiled code, for published byte-level splits (`words/scanning.py`)
-    memo       the library's answers, cached by chunk of text (`engines/memo.py`)
+    memo       the library's answers, cached by chunk of text (`engines/chunks.py`)
     library    the tokenizers library itself, which defines the right words
 
 Special and added tokens are not matched. Words keep everything that the pre-tokenizer keeps,
@@ -18,20 +18,17 @@ import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.installed import installed_version
-from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.core.records import Int64Array, TokenBatch, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.engines.chunks.locality import (
-    locality_objection,
-    pre_tokenizers,
-    with_library,
-)
-from tokenmill.encode.engines.memo import MemoEngine
-from tokenmill.encode.words.byte_strings import UInt8Array, tags_of
+from tokenmill.encode.engines.chunks import MemoEngine
+from tokenmill.encode.engines.locality import locality_objection
+from tokenmill.encode.tokenizer_json import Json, pre_tokenizers, with_library
 from tokenmill.encode.words.scanning import Scanner, composed_already, scanner_of
-from tokenmill.encode.words.splits import Json, Split
+from tokenmill.encode.words.splits import Split
 from tokenmill.encode.words.table import WordTable
+from tokenmill.kernels.byte_strings import tags_of
 
 SCANNER, MEMO, LIBRARY = "scanner", "memo", "library"
 T = TypeVar("T")

@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
-
-Json = dict[str, Any]
+from tokenmill.encode.tokenizer_json import Json
+from tokenmill.kernels.word_boundaries import TokenTable
 
 SPACE_SYMBOL = "\u2581"
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
@@ -55,18 +52,6 @@ class Token:
         except UnicodeDecodeError:
             return True
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class TokenTable:
-    """All tokens as arrays, for compiled functions."""
-
-    data: npt.NDArray[np.uint8]
-    offsets: Int32Array
-    """Shape (largest id + 2,): token i is `data[offsets[i]:offsets[i + 1]]`, empty if id i is
-    unused."""
-    is_part: npt.NDArray[np.bool_]
-    """Shape (largest id + 1,): whether a token is a byte fallback or a fragment of characters."""
 
 
 def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:

@@ -99,9 +99,13 @@ def open_stored_tokenizer(folder: Path, kind: str, encoding: str) -> TokenizerFi
 def _of_object(
     tokenizer: Any, encoding: str | RankEncoding, source: str = "", origin: str = ""
 ) -> TokenizerFile:
-    from tokenmill.encode.references.fast_object import backend_of, file_of, objection_to_backend
     from tokenmill.encode.references.python_object import ROLES, TokenizerObject
-    from tokenmill.encode.references.python_source import describe
+    from tokenmill.encode.references.python_source import (
+        backend_of,
+        describe,
+        file_of,
+        objection_to_backend,
+    )
 
     origin = origin or source or tokenizer_name(tokenizer)
     _refuse_encoding(encoding, origin)

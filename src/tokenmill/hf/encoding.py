@@ -11,8 +11,7 @@ import numpy as np
 import xxhash
 
 from tokenmill.core.records import DocumentBatch, TokenBatch
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine import Encoder, Engine, Reference
 from tokenmill.encode.engine_ranking import (
     REFERENCE,
     first_exact,

@@ -1,9 +1,12 @@
-"""Keyed permutations of [0, n) that need no memory and can be inverted; every shuffle uses them.
+"""Keyed permutations of [0, n) that need no memory and can be inverted, and keyed random numbers.
 
-A balanced Feistel network over the next even number of bits permutes [0, 2^k). Results outside
-[0, n) go through the network again until they fall inside ("cycle walking": J. Black, P. Rogaway:
-Ciphers with arbitrary finite domains, 2002). The round function is the finalizer of splitmix64.
-Only integers are used, so the order is the same on every machine.
+Every shuffle uses them. A balanced Feistel network over the next even number of bits permutes
+[0, 2^k). Results outside [0, n) go through the network again until they fall inside ("cycle
+walking": J. Black, P. Rogaway: Ciphers with arbitrary finite domains, 2002). The round function is
+the finalizer of splitmix64. Only integers are used, so the order is the same on every machine.
+
+Draw i of a key is `mixed(key + (i + 1) * golden)`: splitmix64 (Steele, Lea, Flood, 2014) as a
+counter. So the numbers do not depend on batches, workers or the state of numpy.
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import Int64Array, UInt64Array
 from tokenmill.kernels.compiled import compiled, inlined
 
 ROUNDS = 8
 STRETCHES_KEPT = 64
-UInt64Array = npt.NDArray[np.uint64]
 
 
 class Permutation:
@@ -147,3 +149,27 @@ class BlockPermutation:
         behind = places >= (self._short + 1) * self._block - self._missing
         slots: Int64Array = (places + self._missing * behind) // self._block
         return slots
+
+
+ONE = 1 << 53
+"""A draw is an integer in [0, ONE)."""
+
+
+def document_keys(seed: int, epoch: int, documents: npt.ArrayLike) -> UInt64Array:
+    """Return the key of each document for a seed and an epoch, shape (n,)."""
+    of_epoch = int(keyed_hash(np.array([epoch], np.uint64), seed)[0])
+    return keyed_hash(np.asarray(documents, np.uint64), of_epoch)
+
+
+def threshold(probability: float) -> np.uint64:
+    """Return the number below which a draw falls with this probability."""
+    return np.uint64(int(probability * ONE))
+
+
+@inlined
+def draw(key: np.uint64, count: np.uint64) -> np.uint64:
+    """Return draw `count` of a key, in [0, ONE)."""
+    value = key + (count + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (value ^ (value >> np.uint64(31))) >> np.uint64(11)

@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.boundaries import ends_with
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
 from tokenmill.read.places.place import Access

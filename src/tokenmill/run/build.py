@@ -12,7 +12,7 @@ from typing import overload
 import msgspec
 
 from tokenmill.core.errors import StorageError, UserError
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import Exam, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS

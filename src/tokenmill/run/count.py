@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.encode.adversarial import adversarial_texts
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter

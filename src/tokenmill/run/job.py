@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tokenmill.core.errors import DataError, TokenmillError
-from tokenmill.encode.audit_share import audit_share
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
     Exam,
+    audit_share,
     excluded_error_rate,
     with_first_exact,
 )
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.steps import unknown_step
+from tokenmill.encode.probe import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import Source

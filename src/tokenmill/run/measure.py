@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.records import Advance
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import Encoder, Reference
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.exactness import examine
 from tokenmill.encode.kinds import KINDS

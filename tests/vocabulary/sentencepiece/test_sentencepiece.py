@@ -11,7 +11,7 @@ import pytest
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece_model import NORMAL, read_model
+from tokenmill.encode.words.sentencepiece import NORMAL, read_model
 from tokenmill.vocabulary.sentencepiece import trainer
 from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions

@@ -10,7 +10,7 @@ import tokenizers
 from test_sentencepiece import BPE, LLAMA, UNIGRAM, from_counts
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.words.sentencepiece_model import read_model
+from tokenmill.encode.words.sentencepiece import read_model
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
 from vocabulary.texts_kit import made_up_lines
 

@@ -10,7 +10,7 @@ import tokenizers
 
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.splitters import LIBRARY, load_splitter
-from tokenmill.encode.words.digits import Digits, with_digits
+from tokenmill.encode.words.splits import Digits, with_digits
 from tokenmill.encode.words.table import WordTable
 from tokenmill.store.counts.folder import Description, write_counts
 from tokenmill.vocabulary.training.options import make_train_options

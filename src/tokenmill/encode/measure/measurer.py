@@ -1,4 +1,4 @@
-"""Turn batches of encoded documents into a tally."""
+"""Turn batches of encoded documents into a tally: their lengths, and the words that tokens cut."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
-from tokenmill.encode.measure.alignment import (
-    UNKNOWN_WORDS,
-    continued_by_offsets,
-    continued_words,
-    count_where,
-)
-from tokenmill.encode.measure.language_words import EncodedTexts, WordCutter, WordSpans
+from tokenmill.encode.measure.language_words import WordCutter
 from tokenmill.encode.measure.tallies import COLUMNS, Tally
-from tokenmill.encode.token_bytes import TokenTable
+from tokenmill.kernels.word_boundaries import (
+    UNKNOWN_WORDS,
+    EncodedTexts,
+    TokenTable,
+    WordSpans,
+    continued,
+)
 
 OFFSETS_BYTES = 16 << 20
 """How much text is encoded again, with offsets, if tokens do not spell their texts."""
@@ -129,3 +129,34 @@ class Measurer:
         spans = words.spans[words.edges[index] : words.edges[index + 1]] - start
         _, starts, stops = self._measured.encode_with_offsets(text)
         return continued_by_offsets(character[spans], starts, stops)
+
+
+def continued_words(
+    texts: EncodedTexts, words: WordSpans, tokens: TokenBatch, table: TokenTable
+) -> Int64Array:
+    """The number of words in each text that span several tokens, shape (n,).
+
+    A word is taken with its space, as the tokenizer sees it, and a token can hold several. It
+    is UNKNOWN_WORDS where the bytes of the tokens are not those of the text, but for one space
+    before it: a normalizer changed it, or there were unknown characters.
+    """
+    return continued(texts, words, tokens.ids, tokens.offsets, table)
+
+
+def continued_by_offsets(
+    words: npt.NDArray[np.int64], starts: Int64Array, stops: Int64Array
+) -> int:
+    """The number of words of one text that span several tokens, from token offsets.
+
+    `words` has shape (n, 2), in the same unit as `starts` and `stops` of shape (num_tokens,).
+    """
+    first = np.searchsorted(stops, words[:, 0], side="right")
+    after = np.searchsorted(starts, words[:, 1], side="left")
+    return int(np.count_nonzero(after - first > 1))
+
+
+def count_where(flags: npt.NDArray[np.bool_], tokens: TokenBatch) -> Int64Array:
+    """The number of tokens in each text with a true flag for their id, shape (n,)."""
+    hits = np.flatnonzero(flags[tokens.ids])
+    owners = np.searchsorted(tokens.offsets, hits, side="right") - 1
+    return np.bincount(owners, minlength=len(tokens.offsets) - 1)

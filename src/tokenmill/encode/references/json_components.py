@@ -21,11 +21,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import read_tokenizer
+from tokenmill.encode.tokenizer_json import Json, loaded_ids, read_tokenizer
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 _MODEL_DEFAULTS: dict[str, Json] = {

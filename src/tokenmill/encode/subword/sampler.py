@@ -1,4 +1,15 @@
-"""Sample the ids of texts, with BPE-dropout or from a Unigram model."""
+"""Sample the ids of texts, with BPE-dropout or from a Unigram model.
+
+I. Provilkov, D. Emelianenko, E. Voita: BPE-Dropout: simple and effective subword regularization,
+ACL 2020 (arXiv 1910.13267), algorithm 1: at every step, each possible merge of a word is dropped at
+random, and of the others the one with the highest priority is applied, until all are dropped. The
+`tokenizers` library's dropout differs in one point: it also draws for merges that are no longer
+possible, and if one of them is kept, all merges dropped so far get another chance.
+
+A **word** is a piece from the pre-tokenizer. For SentencePiece-style vocabularies (byte fallback)
+and those without a pre-tokenizer, a whole document is one word, in which nearly every merge would
+get another chance until it is kept. So their words are cut wherever no merge can ever cross.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +20,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int32Array, TokenBatch
-from tokenmill.encode.boundaries import batch_of
+from tokenmill.core.records import FloatArray, Int32Array, TokenBatch, UInt64Array
+from tokenmill.encode.boundaries import batch_of, offsets_from_lengths
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.merges import MergeSampler
-from tokenmill.encode.subword.unigram import UnigramSampler
+from tokenmill.encode.subword.words import Words, WordSplitter
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import read_tokenizer
-from tokenmill.kernels.permutation import UInt64Array
+from tokenmill.encode.tokenizer_json import BYTES, Json, read_tokenizer
+from tokenmill.kernels.lattice import Fallback, Trie, sample
+from tokenmill.kernels.merges import cut_words, merge_table, merge_words
+from tokenmill.kernels.pair_table import (
+    PairTable,
+    pair_table,
+)
+from tokenmill.kernels.permutation import threshold
 
 
 class _ModelSampler(Protocol):
@@ -107,3 +123,120 @@ def _check_rates(kind: str, dropout: float | None, alpha: float | None, origin: 
     if not 0 <= rate <= largest:
         why = f"got {rate}, must be in [0, {largest}]"
         raise UserError(f"{wanted} is out of range", why=why)
+
+
+class UnigramSampler:
+    """Samples encodings of a Unigram model."""
+
+    def __init__(self, tokenizer: Json, alpha: float, origin: str) -> None:
+        model = tokenizer["model"]
+        pieces = [piece for piece, _ in model["vocab"]]
+        ids = {piece: i for i, piece in enumerate(pieces)}  # the last of equal pieces wins
+        added = [token["content"] for token in tokenizer.get("added_tokens") or []]
+        _refuse_unfit(model, ids, added, origin)
+        unknown = pieces[model["unk_id"]]
+        alphabet = sorted(set("".join(pieces)))
+        bytes_used = BYTES if model.get("byte_fallback") else []
+        symbols = {name: i for i, name in enumerate([*alphabet, *bytes_used])}
+        symbols.setdefault(unknown, len(symbols))
+        symbol_model = {
+            "type": "BPE",
+            "vocab": symbols,
+            "merges": [],
+            "unk_token": unknown,
+            "byte_fallback": bool(bytes_used),
+        }
+        self._splitter = WordSplitter(tokenizer, symbol_model)
+        scores = np.array([score for _, score in model["vocab"]], np.float64)
+        self._trie = _trie(pieces, ids, alpha * scores, symbols)
+        become = {symbol: [ids.get(name, model["unk_id"])] for name, symbol in symbols.items()}
+        if bytes_used:
+            for name in alphabet:
+                become[symbols[name]] = [ids[BYTES[byte]] for byte in name.encode()]
+        following = len(pieces)
+        for content in added:  # the library numbers new tokens itself, without gaps
+            if content not in ids:
+                ids[content] = following
+                following += 1
+            become.setdefault(self._splitter.symbol(content), [ids[content]])
+        self._fallback = _fallback(become, model["unk_id"])
+
+    def encode(self, text: str, key: np.uint64) -> Int32Array:
+        """Sample the ids of a text, shape (num_tokens,)."""
+        return sample(*self._splitter.split(text), self._trie, self._fallback, key)
+
+
+def _refuse_unfit(model: Json, ids: dict[str, int], added: list[str], origin: str) -> None:
+    why = ""
+    if model.get("unk_id") is None:
+        why = "its model has no unknown token"
+    elif model.get("byte_fallback") and not ids.keys() >= set(BYTES):
+        why = "its model falls back to bytes, but its vocabulary lacks some bytes"
+    elif alone := [token for token in added if len(token) == 1 and token not in ids]:
+        why = f"its added token {alone[0]!r} is a single character that the model does not know"
+    if why:
+        hint = "encode without sampling, or use another tokenizer"
+        raise UserError("the tokenizer cannot be sampled exactly", where=origin, why=why, hint=hint)
+
+
+def _trie(
+    pieces: list[str], ids: dict[str, int], scores: FloatArray, symbols: dict[str, int]
+) -> Trie:
+    nodes: dict[tuple[int, int], int] = {}
+    tokens: dict[int, int] = {}
+    for piece in pieces:
+        node = 0
+        for character in piece:
+            node = nodes.setdefault((node, symbols[character]), len(nodes) + 1)
+        if piece:
+            tokens[node] = ids[piece]
+    edges = np.array(list(nodes), np.int32).reshape(-1, 2)
+    children = pair_table(edges[:, 0], edges[:, 1], np.array(list(nodes.values()), np.int32))
+    token_at = np.full(len(nodes) + 1, -1, np.int32)
+    token_at[list(tokens)] = list(tokens.values())
+    return Trie(children, token_at, np.where(token_at >= 0, scores[token_at], -math.inf))
+
+
+def _fallback(become: dict[int, list[int]], unknown: int) -> Fallback:
+    lists = [become.get(symbol, [unknown]) for symbol in range(max(become) + 1)]
+    ids = np.array([i for each in lists for i in each], np.int32)
+    return Fallback(ids, offsets_from_lengths([len(each) for each in lists]), unknown)
+
+
+class MergeSampler:
+    """Samples encodings of a BPE model."""
+
+    def __init__(self, tokenizer: Json, dropout: float) -> None:
+        model = tokenizer["model"]
+        symbol_model = {**model, "type": "BPE", "merges": [], "ignore_merges": False}
+        self._splitter = WordSplitter(tokenizer, symbol_model)
+        self._dropout = threshold(dropout)
+        merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+        prefix = model.get("continuing_subword_prefix") or ""
+        self._merges = merge_table(model["vocab"], merges, prefix)
+        self._crossable = _crossable(tokenizer, merges)
+
+    def encode(self, text: str, key: np.uint64) -> Int32Array:
+        """Sample the ids of a text, shape (num_tokens,)."""
+        words = self._splitter.split(text)
+        if self._crossable is not None:
+            offsets = cut_words(words.symbols, words.offsets, self._crossable)
+            words = Words(words.symbols, offsets)
+        return merge_words(*words, self._merges, self._dropout, key)[0]
+
+
+def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
+    """Return the pairs of symbols that a merge can join; None if words must not be cut."""
+    model = tokenizer["model"]
+    vocab = model["vocab"]
+    if not model.get("byte_fallback") and tokenizer.get("pre_tokenizer"):
+        return None
+    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+        return None
+    # The spelling of these tokens differs from the text they encode.
+    opaque = {*BYTES, model.get("unk_token")}
+    if any(part in opaque for merge in merges for part in merge):
+        return None
+    lefts = np.array([vocab.get(left[-1], -1) for left, _ in merges], np.int32)
+    rights = np.array([vocab.get(right[0], -1) for _, right in merges], np.int32)
+    return pair_table(lefts, rights, np.zeros(len(merges), np.int32))

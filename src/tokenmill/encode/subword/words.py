@@ -14,12 +14,10 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.errors import EngineError
-from tokenmill.core.records import Int32Array, Int64Array, UInt32Array
-from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.tokenizer_json import BYTES, Json
+from tokenmill.kernels.symbols import NUM_CODE_POINTS, symbols_of_words
 
-Json = dict[str, Any]
-NUM_CODE_POINTS = 0x110000
-BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 WORDS_ONLY = {"type": "Unigram", "unk_id": 0, "vocab": [["\uffff", 0.0]]}
 
 
@@ -83,7 +81,7 @@ class WordSplitter:
         characters = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         added = self._added[np.fromiter(encoding.ids, np.int64, len(words))]
-        symbols, ends = _symbols(characters, lengths, added, self._table, self._bytes)
+        symbols, ends = symbols_of_words(characters, lengths, added, self._table, self._bytes)
         if len(ends) == len(words) + 1:
             return Words(symbols, ends)
         encoding = self._by_symbol.encode(text, add_special_tokens=False)
@@ -91,56 +89,6 @@ class WordSplitter:
         numbers = np.fromiter(encoding.word_ids, np.int64)
         edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
         return Words(symbols, edges.astype(np.int64))
-
-
-@compiled
-def _symbols(
-    characters: UInt32Array,
-    lengths: Int64Array,
-    added: Int32Array,
-    table: Int32Array,
-    bytes_: Int32Array,
-) -> tuple[Int32Array, Int64Array]:
-    """Return the symbols of words and their offsets; no offsets if a character has no symbol.
-
-    `added`, shape (num_words,), holds the symbols of words that are added tokens, else -1.
-    """
-    symbols = np.empty(4 * len(characters), np.int32)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    utf8 = np.empty(4, np.int64)
-    count, place = 0, 0
-    for word in range(len(lengths)):
-        stop = place + lengths[word]
-        if added[word] >= 0:
-            symbols[count] = added[word]
-            count += 1
-            place = stop
-        while place < stop:
-            symbol = table[characters[place]]
-            size = 1
-            if symbol >= 0:
-                symbols[count] = symbol
-            elif len(bytes_):
-                size = _encode(np.int64(characters[place]), utf8)
-                for i in range(size):
-                    symbols[count + i] = bytes_[utf8[i]]
-            else:
-                return symbols[:0], offsets[:0]
-            count += size
-            place += 1
-        offsets[word + 1] = count
-    return symbols[:count].copy(), offsets
-
-
-@inlined
-def _encode(code_point: np.int64, utf8: Int64Array) -> int:
-    """Write the UTF-8 bytes of a code point; return their number."""
-    size = 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
-    for i in range(size - 1, 0, -1):
-        utf8[i] = 0x80 | (code_point & 0x3F)
-        code_point >>= 6
-    utf8[0] = code_point if size == 1 else code_point | ((0xF00 >> size) & 0xFF)
-    return size
 
 
 def _copy(tokenizer: Json, model: Json) -> Any:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-UInt8Array = npt.NDArray[np.uint8]
+from tokenmill.core.records import UInt8Array
+from tokenmill.kernels.constants import COMPOSED, REORDERED
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
@@ -36,10 +36,6 @@ _REGEXES = {
     SPACE: r"\s",
     SYMBOL: r"[\p{P}\p{S}]",
 }
-FIXED, REORDERED, COMPOSED = range(3)
-"""The effect of NFC on a character: FIXED, unchanged; REORDERED, may swap with an adjacent
-REORDERED character; COMPOSED, anything else. A text without COMPOSED characters is in NFC if no two
-REORDERED characters are adjacent."""
 
 
 class Characters(NamedTuple):

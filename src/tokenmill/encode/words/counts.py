@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
-
-UInt8Array = npt.NDArray[np.uint8]
+from tokenmill.core.records import Int64Array, UInt8Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import Int64Array, UInt8Array
+from tokenmill.encode.tokenizer_json import SINGLE_DIGITS, Json, covers_text, steps_of
 from tokenmill.encode.words import characters as c
-from tokenmill.encode.words import scanners as s
-from tokenmill.encode.words.byte_strings import UInt8Array
 from tokenmill.encode.words.patterns import (
     LLAMA3_SPLIT,
     NUMBERS,
@@ -20,9 +19,8 @@ from tokenmill.encode.words.patterns import (
     TEKKEN_SPLIT,
     with_numbers,
 )
-from tokenmill.encode.words.splits import Json, Split, steps_of
-from tokenmill.encode.words.utf8 import size_at
-from tokenmill.kernels.compiled import compiled
+from tokenmill.encode.words.splits import Split
+from tokenmill.kernels import word_scanner as s
 
 WORDS_A_SCAN = 1 << 13
 """Edges found per scan; few enough that they stay in the processor's cache."""
@@ -44,7 +42,6 @@ _KINDS = (_LETTERS, (c.NUMBER, s.NUMBER), (c.SPACE, s.SPACES))
 _WITH_MARKS = (*_KINDS, (c.MARK, s.LETTER))
 _WITH_CASES = (*_KINDS, (c.UPPER, s.UPPERCASE), (c.LOWER, s.LOWERCASE), (c.MARK, s.MARKS))
 _WITH_DIGITS = (*_KINDS, (c.DIGIT, s.ALONE))
-_DIGITS = {"type": "Digits", "individual_digits": True}
 _BY_PATTERN = {
     LLAMA3_SPLIT: _Regex(s.CL100K, _KINDS, (3, 0)),
     QWEN3_5_SPLIT: _Regex(s.CL100K, _WITH_MARKS, (1, 0)),
@@ -136,16 +133,12 @@ def falcon_scanner() -> Scanner:
 def _regex_of(steps: Sequence[Json], gpt2_regex: bool) -> _Regex | None:
     """Return the scanner that is equivalent to the steps before a byte level."""
     if gpt2_regex:
-        with_digits = [*steps] == [_DIGITS]
+        with_digits = [*steps] == [SINGLE_DIGITS]
         kinds = _WITH_DIGITS if with_digits else _KINDS
         return _Regex(s.GPT2, kinds, newlines=False) if with_digits or not steps else None
     if len(steps) != 1 or steps[0]["type"] != "Split":
         return None
-    covering = {
-        ("Isolated", False),
-        ("Removed", True),
-    }  # equivalent: the patterns match all characters
-    if (steps[0].get("behavior"), bool(steps[0].get("invert"))) not in covering:
+    if not covers_text(steps[0]):
         return None
     return _BY_PATTERN.get(steps[0]["pattern"].get("Regex", ""))
 
@@ -167,22 +160,4 @@ def composed_already(data: UInt8Array, offsets: Int64Array) -> npt.NDArray[np.bo
     This is a quick check as in Unicode's annex 15: False means that a document may or may not be
     in NFC.
     """
-    return _composed_already(data, offsets, c.characters().composition)
-
-
-@compiled
-def _composed_already(
-    texts: UInt8Array, offsets: Int64Array, composition: UInt8Array
-) -> npt.NDArray[np.bool_]:
-    data, table = texts.ctypes.data, composition.ctypes.data
-    composed = np.ones(len(offsets) - 1, np.bool_)
-    for document in range(len(composed)):
-        place, stop, last = offsets[document], offsets[document + 1], 0
-        while place < stop:
-            kind = s.kind_at(data, place, table)
-            if kind == c.COMPOSED or (kind == c.REORDERED and last == c.REORDERED):
-                composed[document] = False
-                break
-            last = kind
-            place += size_at(data, place)
-    return composed
+    return s.composed_already(data, offsets, c.characters().composition)

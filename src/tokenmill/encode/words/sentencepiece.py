@@ -1,24 +1,29 @@
-"""SentencePiece's normalizers, as steps of a tokenizer.json.
+"""SentencePiece's model files: their pieces and normalizers, and the protobuf format they use.
 
 SentencePiece replaces text by a table (longest key first), joins spaces, strips both ends, adds a
-space before the text, replaces spaces with ▁, and splits before each. `Precompiled` has the same
-table but looks up keys by grapheme. The two differ if a grapheme of several code points starts with
-or contains a key: on 15 of 2,009 lines of Bengali in FLORES, and on no line of most languages. With
-the rules that fold case, it turns "E" with a combining mark into "e" without the mark.
+space before the text, replaces spaces with ▁, and splits before each. `Precompiled` of the
+`tokenizers` library has the same table but looks up keys by grapheme. The two differ if a grapheme
+of several code points starts with or contains a key: on 15 of 2,009 lines of Bengali in FLORES, and
+on no line of most languages. With the rules that fold case, it turns "E" with a combining mark into
+"e" without the mark.
+
+Sources: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto,
+https://protobuf.dev/programming-guides/encoding
 """
 
 from __future__ import annotations
 
 import base64
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
-from tokenmill.encode.protobuf import read_fields, write_field
+from tokenmill.encode.tokenizer_json import Json
 from tokenmill.encode.words.patterns import FIRST_SPACE, LAST_SPACE
 
-Json = dict[str, Any]
 NormalizationRule = Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
 RULES: tuple[NormalizationRule, ...] = get_args(NormalizationRule)
 SPACE = "▁"
@@ -108,3 +113,185 @@ def metaspace(scheme: Literal["always", "first", "never"]) -> Json:
 
 def _replace(pattern: Json, content: str) -> Json:
     return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+PIECES, TRAINER, NORMALIZER = 1, 2, 3
+"""Field numbers of `ModelProto`."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
+"""Types of pieces."""
+UNIGRAM, BPE = 1, 2
+"""Types of models."""
+_TRAINED_WITH = {1, 2, 7, 18, 54}
+"""Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
+input_format, max_sentence_length and seed_sentencepieces_file."""
+_MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
+_ESCAPES_SPACES = 5
+"""A field number of `NormalizerSpec`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A token of a model."""
+
+    text: str
+    score: float
+    """A float32 value: for BPE, the negative merge order; for Unigram, a log probability."""
+    type: int = NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """The parts of a model file that determine its encoding."""
+
+    pieces: list[Piece]
+    """Pieces, ordered by id."""
+    type: int
+    byte_fallback: bool
+    normalizer: Normalizer
+    marks_starts: bool
+    """Spaces become ▁ (`escape_whitespaces`), and the one that is added comes before the text
+    (no `treat_whitespace_as_suffix`)."""
+    repeats_options: bool
+    """The trainer's or the normalizer's options come in two messages. The library merges them;
+    here the last one counts."""
+
+    @property
+    def unk_id(self) -> int:
+        """The id of the unknown piece."""
+        return next(i for i, piece in enumerate(self.pieces) if piece.type == UNKNOWN)
+
+
+def read_model(data: bytes) -> ModelFile:
+    """Read a model file.
+
+    Raises:
+        UserError: the file is not a model file, or it is damaged.
+    """
+    try:
+        fields = list(read_fields(data))
+        pieces = [_piece(_bytes(value)) for number, value in fields if number == PIECES]
+        messages: dict[int, Any] = dict(fields)
+        spec: dict[int, Any] = dict(read_fields(_bytes(messages.get(TRAINER, b""))))
+        before = _bytes(messages.get(NORMALIZER, b""))
+        normalizer = Normalizer.read(before)
+        escapes = bool(dict(read_fields(before)).get(_ESCAPES_SPACES, 1))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError("this is not a SentencePiece model", why=str(error)) from error
+    if not any(piece.type == UNKNOWN for piece in pieces):
+        raise UserError("this is not a SentencePiece model", why="it has no unknown piece")
+    kind = spec.get(_MODEL_TYPE, UNIGRAM)
+    falls_back, marks_starts = bool(spec.get(_BYTE_FALLBACK)), not spec.get(_MARKS_ENDS) and escapes
+    numbers = [number for number, _ in fields]
+    repeats = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
+    return ModelFile(pieces, kind, falls_back, normalizer, marks_starts, repeats)
+
+
+def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:
+    """Return a trained model with another normalizer and without traces of the training.
+
+    `spellings` maps placeholder characters in its pieces to the characters they stand for.
+    """
+    out = []
+    for number, value in read_fields(data):
+        if number == TRAINER:
+            value = _without(_bytes(value), _TRAINED_WITH)
+        elif number == NORMALIZER:
+            value = normalizer_spec
+        elif number == PIECES and spellings:
+            value = _respelled(_bytes(value), spellings)
+        out.append(write_field(number, value))
+    return b"".join(out)
+
+
+def _piece(data: bytes) -> Piece:
+    text, score, kind = "", 0.0, NORMAL
+    for number, value in read_fields(data):
+        match number, value:
+            case 1, bytes():
+                text = value.decode()
+            case 2, float():
+                score = value
+            case 3, int():
+                kind = value
+    return Piece(text, score, kind)
+
+
+def _respelled(data: bytes, spellings: Mapping[str, str]) -> bytes:
+    table = str.maketrans(dict(spellings))
+
+    def fields() -> Iterator[bytes]:
+        for number, value in read_fields(data):
+            is_text = number == 1 and isinstance(value, bytes)
+            text = _bytes(value).decode().translate(table).encode() if is_text else value
+            yield write_field(number, text)
+
+    return b"".join(fields())
+
+
+def _without(data: bytes, numbers: set[int]) -> bytes:
+    return b"".join(write_field(n, value) for n, value in read_fields(data) if n not in numbers)
+
+
+def _bytes(value: int | float | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("expected bytes, got a number")
+    return value
+
+
+Field = tuple[int, int | float | bytes]
+"""A field's number and its value: a varint, a 32-bit float, or bytes."""
+
+VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
+
+
+def read_fields(data: bytes) -> Iterator[Field]:
+    """Yield the fields of one message, in order.
+
+    Raises:
+        ValueError: the bytes are not a valid message.
+    """
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        if key & 7 == VARINT:
+            value, place = _varint(data, place)
+            yield key >> 3, value
+            continue
+        size = {FIXED_64: 8, FIXED_32: 4}.get(key & 7)
+        if key & 7 == BYTES:
+            size, place = _varint(data, place)
+        if size is None or place + size > len(data):
+            raise ValueError(f"invalid protobuf field at byte {place}")
+        payload, place = data[place : place + size], place + size
+        yield key >> 3, struct.unpack("<f", payload)[0] if key & 7 == FIXED_32 else payload
+
+
+def write_field(number: int, value: int | float | bytes) -> bytes:
+    """Return a field as bytes; an int must not be negative."""
+    if isinstance(value, bytes):
+        return _write_varint(number << 3 | BYTES) + _write_varint(len(value)) + value
+    if isinstance(value, float):
+        return _write_varint(number << 3 | FIXED_32) + struct.pack("<f", value)
+    return _write_varint(number << 3 | VARINT) + _write_varint(int(value))
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(data):
+            break
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError(f"invalid protobuf number at byte {place}")
+
+
+def _write_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

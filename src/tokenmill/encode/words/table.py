@@ -7,19 +7,19 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.words.byte_strings import (
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array
+from tokenmill.encode.words.counts import WordCounts
+from tokenmill.kernels.byte_strings import (
     MIN_ENTRIES,
     Strings,
-    UInt8Array,
+    add_one_each,
+    gathered_words,
     grown,
     look_up,
     sorted_order,
     tags_of,
     with_room,
 )
-from tokenmill.encode.words.counts import WordCounts
-from tokenmill.kernels.compiled import compiled
 
 WORDS_A_STEP = 1 << 14
 """Words looked up per step; few enough that their data stays in the processor's cache, and the
@@ -68,7 +68,7 @@ class WordTable:
     def _add(self, data: UInt8Array, edges: Int64Array, counts: Int64Array | None) -> None:
         numbers = self._numbers(data, edges)
         if counts is None:
-            _count(numbers, self._places)
+            add_one_each(numbers, self._places)
         else:
             np.add.at(self._places[:, 1], numbers, counts)
 
@@ -85,7 +85,7 @@ class WordTable:
         edges = np.zeros(len(numbers) + 1, np.int64)
         chosen = numbers.astype(np.int64)
         np.cumsum(starts[chosen + 1] - starts[chosen], out=edges[1:])
-        return _gathered(self._keys, self._places, chosen, edges), edges
+        return gathered_words(self._keys, self._places, chosen, edges), edges
 
     def _numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
         self._make_room(len(edges) - 1, int(edges[-1] - edges[0]))
@@ -116,22 +116,3 @@ def _read_only(data: UInt8Array) -> UInt8Array:
     view = data.view()
     view.flags.writeable = False
     return view
-
-
-@compiled
-def _count(numbers: Int32Array, places: Int64Array) -> None:
-    for number in numbers:
-        places[number, 1] += 1
-
-
-@compiled
-def _gathered(
-    keys: UInt8Array, places: Int64Array, numbers: Int64Array, edges: Int64Array
-) -> UInt8Array:
-    """Return concatenated words, shape (num_bytes,)."""
-    data = np.empty(edges[-1], np.uint8)
-    for i in range(len(numbers)):
-        start, place = places[numbers[i], 0], edges[i]
-        for j in range(edges[i + 1] - place):
-            data[place + j] = keys[start + j]
-    return data

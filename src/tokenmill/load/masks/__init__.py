@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-from tokenmill.load.masks import bias, blocks, forms, varlen, windows
 from tokenmill.load.masks.definition import Mask
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import (

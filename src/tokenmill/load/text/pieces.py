@@ -11,8 +11,8 @@ from tokenmill.core.errors import InputChangedError, UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.encode.boundary_policy import BoundaryTokens
-from tokenmill.encode.subword.draws import document_keys
 from tokenmill.encode.subword.sampler import SubwordSampler
+from tokenmill.kernels.permutation import document_keys
 from tokenmill.load.text.corpus import BatchPlace, TextCorpus
 from tokenmill.load.text.rows import Piece
 from tokenmill.load.text.state import DocumentOrigin

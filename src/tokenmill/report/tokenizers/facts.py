@@ -15,9 +15,8 @@ from tokenmill.encode.engine_ranking import Candidates, first_exact, load_engine
 from tokenmill.encode.exactness import CalibrationVetoError
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_any_reference
-from tokenmill.encode.protobuf import read_fields
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.words.sentencepiece import Normalizer
+from tokenmill.encode.words.sentencepiece import Normalizer, read_fields
 from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype

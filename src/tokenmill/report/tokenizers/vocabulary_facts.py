@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenmill.core.errors import EngineError
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Reference
+from tokenmill.encode.engine import Encoder, Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.token_bytes import SPACE_SYMBOL, Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile

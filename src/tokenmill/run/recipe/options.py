@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.words.digits import Digits
+from tokenmill.encode.words.splits import Digits
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, Fields
 from tokenmill.read.formats.format import FORMATS

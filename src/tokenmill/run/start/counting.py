@@ -13,8 +13,7 @@ from tokenmill.core.errors import EngineError
 from tokenmill.encode.probe import probe
 from tokenmill.encode.split_file import as_tokenizer_file, find_split
 from tokenmill.encode.splitters import LIBRARY, word_splitters
-from tokenmill.encode.words.digits import with_digits
-from tokenmill.encode.words.splits import Split
+from tokenmill.encode.words.splits import Split, with_digits
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
 from tokenmill.read.places.place import Access

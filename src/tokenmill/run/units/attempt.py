@@ -16,10 +16,9 @@ import msgspec
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.encode.boundaries import join_batches
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import TextError
+from tokenmill.encode.engine import Encoder, TextError
 from tokenmill.encode.exactness import AuditSample
-from tokenmill.encode.steps import Step
+from tokenmill.encode.probe import Step
 from tokenmill.read.digests import ReadDigests
 from tokenmill.read.sources import Source
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally

@@ -13,7 +13,7 @@ import msgspec
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import TextError
-from tokenmill.encode.steps import Step
+from tokenmill.encode.probe import Step
 from tokenmill.read.sources import Sources
 
 

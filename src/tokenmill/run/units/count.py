@@ -12,10 +12,10 @@ import numpy as np
 
 from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch
-from tokenmill.encode.encoder import Encoder
+from tokenmill.encode.engine import Encoder
+from tokenmill.encode.probe import Step, steps_before_model
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.splitters import LIBRARY, load_splitter
-from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.table import WordTable
 from tokenmill.run.units.assignment import Setup

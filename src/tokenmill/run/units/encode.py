@@ -12,13 +12,12 @@ import numpy.typing as npt
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.core.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.encode.boundaries import enclose_documents, ends_with, join_batches, without_ends
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
 from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.encode.probe import Step, steps_before_model
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
-from tokenmill.encode.steps import Step, steps_before_model
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.run.units.assignment import NO_LIMIT, Setup

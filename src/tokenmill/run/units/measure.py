@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from tokenmill.core.records import DocumentBatch, Int64Array, UInt32Array
-from tokenmill.encode.encoder import Encoder
-from tokenmill.encode.engine import Engine, Reference
+from tokenmill.encode.engine import Encoder, Engine, Reference
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.measure.measurer import Measured, Measurer
-from tokenmill.encode.steps import Step
+from tokenmill.encode.probe import Step
 from tokenmill.encode.token_bytes import token_table, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.run.units.assignment import Setup

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int64Array
-from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.core.records import Int64Array, UInt8Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.kernels.compiled import compiled, inner, mapped_array
 from tokenmill.store.manifest import MAX_COUNT, Count
 

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import VerificationError
-from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.core.records import UInt8Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.store.file_map import FileMap
 from tokenmill.store.manifest import MAX_COUNT
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.encode.subword.merges import MergeTable, merge_words
-from tokenmill.encode.subword.pair_table import pair_table
+from tokenmill.kernels.merges import MergeTable, merge_words
+from tokenmill.kernels.pair_table import pair_table
 from tokenmill.vocabulary.bpe.merges import Merges
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords
 

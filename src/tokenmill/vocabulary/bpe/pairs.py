@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array, UInt32Array
-from tokenmill.encode.subword.pair_table import NOTHING, PairTable, slot_of
 from tokenmill.kernels.compiled import compiled, inlined, inner
+from tokenmill.kernels.pair_table import NOTHING, PairTable, slot_of
 from tokenmill.vocabulary.bpe.slots import Integer, Slots
 
 ID_BITS = 32

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array
 from tokenmill.encode import encodings
-from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.vocabulary.bpe.slots import Integer
 

@@ -12,18 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
-from tokenmill.encode.subword.pair_table import NOTHING, PairTable, slot_of
-from tokenmill.encode.words.counts import UInt8Array
+from tokenmill.core.records import Int64Array, UInt8Array, UInt64Array
 from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.pair_table import NOTHING, PairTable, slot_of
 from tokenmill.vocabulary.bpe.slots import Integer
 
 BASE = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 PLAIN, AFFIXED, UNSURE = 0, 1, 2
 """Whether a token begins with the continuation prefix. UNSURE: it is a part of the prefix."""
-
-UInt64Array = npt.NDArray[np.uint64]
 
 
 class Spelling(NamedTuple):

@@ -11,16 +11,14 @@ import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
-from tokenmill.encode.added_tokens import loaded_ids
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.model_alone import ModelAlone, Pair, merges_of
+from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.rank_json import ranks_to_json
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.words import BYTES
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import read_tokenizer
+from tokenmill.encode.tokenizer_json import BYTES, Pair, loaded_ids, merges_of, read_tokenizer
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
 

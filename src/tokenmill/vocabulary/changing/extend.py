@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.core.errors import InternalError, UserError
-from tokenmill.core.records import Advance, Int64Array, TokenBatch
+from tokenmill.core.records import Advance, BoolArray, Int64Array, TokenBatch
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.encode.model_alone import ModelAlone, Pair, is_version, merge_pair
+from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.references.huggingface import HuggingFaceReference
+from tokenmill.encode.tokenizer_json import Pair, is_version, merge_pair
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
@@ -36,8 +36,6 @@ from tokenmill.vocabulary.changing.base import (
     num_tokens,
     segmented,
 )
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ import numpy as np
 
 from tokenmill.core.errors import InternalError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
-from tokenmill.encode.model_alone import ModelAlone, is_version, merge_pair
+from tokenmill.encode.model_alone import ModelAlone
+from tokenmill.encode.tokenizer_json import is_version, merge_pair
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import (
     Base,

@@ -23,14 +23,15 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.words.sentencepiece import SPACE, metaspace
-from tokenmill.encode.words.sentencepiece_model import (
+from tokenmill.encode.words.sentencepiece import (
     BPE,
     CONTROL,
     NORMAL,
+    SPACE,
     UNKNOWN,
     USER_DEFINED,
     ModelFile,
+    metaspace,
 )
 
 Json = dict[str, Any]

@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import BoolArray, Int64Array
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
-BoolArray = npt.NDArray[np.bool_]
 MAX_SEEDS = 1_000_000
 MAX_CHARACTERS = 1 << 24
 """Characters of the words to search, most frequent words first; each takes about 80 bytes."""

@@ -19,7 +19,7 @@ from tokenmill.core.child import Child, ChildEnded, Program
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece_model import published
+from tokenmill.encode.words.sentencepiece import published
 from tokenmill.vocabulary.sentencepiece.child import Refused, Reply, Train
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options

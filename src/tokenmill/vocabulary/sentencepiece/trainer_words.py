@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.words.counts import UInt8Array, WordCounts
+from tokenmill.core.records import UInt8Array
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import SPACE
 
 MAX_WORD_CHARACTERS = 4_096

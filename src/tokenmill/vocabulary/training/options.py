@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.words.digits import Digits
+from tokenmill.encode.words.splits import Digits
 from tokenmill.run.recipe.checks import make_sections, section_of
 
 Model = Literal[

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece_model import read_model
+from tokenmill.encode.words.sentencepiece import read_model
 from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece

@@ -21,7 +21,7 @@ import msgspec
 from tokenmill.core.errors import InputChangedError, OutputConflictError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.split_file import find_split
-from tokenmill.encode.words.digits import with_digits
+from tokenmill.encode.words.splits import with_digits
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import (

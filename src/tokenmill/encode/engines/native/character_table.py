@@ -20,14 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.errors import EngineError
+from tokenmill.core.records import UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.encode.engines.chunks.charsmap import read_charsmap
-from tokenmill.encode.engines.chunks.locality import (
-    JOINING,
-    Json,
-    with_library,
+from tokenmill.encode.engines.locality import JOINING, read_charsmap
+from tokenmill.encode.engines.native.pipeline import (
+    COMPOSING,
+    Pipeline,
+    read_pipeline,
+    replaces_pair,
 )
-from tokenmill.encode.engines.native.normalizer import (
+from tokenmill.encode.tokenizer_json import Json, with_library
+from tokenmill.encode.words.characters import SURROGATES, characters
+from tokenmill.kernels.constants import COMPOSED as OTHERWISE
+from tokenmill.kernels.constants import FIXED, STRIP_END
+from tokenmill.kernels.normalized_words import NUM_TABLE_CHARACTERS
+from tokenmill.kernels.normalizing import (
     BEYOND,
     BLANK,
     CHANGED,
@@ -38,20 +45,9 @@ from tokenmill.encode.engines.native.normalizer import (
     LEFT_OUT,
     LINE_END,
     NUM_ROWS,
-    NUM_TABLE_CHARACTERS,
     CharacterTable,
     Normalizer,
 )
-from tokenmill.encode.engines.native.pipeline import (
-    COMPOSING,
-    STRIP_END,
-    Pipeline,
-    read_pipeline,
-    replaces_pair,
-)
-from tokenmill.encode.words.byte_strings import UInt8Array
-from tokenmill.encode.words.characters import COMPOSED as OTHERWISE
-from tokenmill.encode.words.characters import FIXED, SURROGATES, characters
 
 _SEPARATOR = "\u3401"
 """A separator that no normalizer produces or changes; this is checked."""

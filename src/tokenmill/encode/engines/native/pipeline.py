@@ -8,13 +8,10 @@ from __future__ import annotations
 from itertools import dropwhile
 from typing import NamedTuple
 
-from tokenmill.encode.engines.chunks.locality import Json, normalizers, pre_tokenizers
+from tokenmill.encode.tokenizer_json import Json, normalizers, pre_tokenizers
 from tokenmill.encode.words.patterns import LAST_SPACE
+from tokenmill.kernels.constants import AT_START, JOIN_SPACES, PREFIX, STRIP_END
 
-JOIN_SPACES, STRIP_END, PREFIX, AT_START = (1 << bit for bit in range(4))
-"""Rules for spaces: join several to one; strip white space at the end; add a ▁ before a text that
-does not begin with one; leave out a text whose first character is dropped, because whether it gets
-that ▁ depends on which step drops the character."""
 COMPOSING = frozenset({"NFC", "NFKC"})
 _DECOMPOSED = ("NFKD", "StripAccents", "Lowercase", "Precompiled")
 """The steps of ALBERT and XLNet, in order; all are optional."""

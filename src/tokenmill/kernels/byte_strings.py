@@ -13,11 +13,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt64Array
 from tokenmill.kernels.compiled import byte_at, compiled, eight_bytes_at, inlined, inner
 
-UInt8Array = npt.NDArray[np.uint8]
-UInt64Array = npt.NDArray[np.uint64]
 Kept = TypeVar("Kept", bound=np.generic)
 
 MIN_ENTRIES = 1 << 15
@@ -244,3 +242,23 @@ def _seven_bytes(data: UInt8Array, starts: Int64Array, stops: Int64Array) -> UIn
                 key |= np.uint64(data[start + i])
         keys[string] = key << np.uint64(8) | np.uint64(left)
     return keys
+
+
+@compiled
+def add_one_each(numbers: Int32Array, places: Int64Array) -> None:
+    """Count a table's strings by number; the counts are column 1 of `places`."""
+    for number in numbers:
+        places[number, 1] += 1
+
+
+@compiled
+def gathered_words(
+    keys: UInt8Array, places: Int64Array, numbers: Int64Array, edges: Int64Array
+) -> UInt8Array:
+    """Return concatenated words, shape (num_bytes,)."""
+    data = np.empty(edges[-1], np.uint8)
+    for i in range(len(numbers)):
+        start, place = places[numbers[i], 0], edges[i]
+        for j in range(edges[i + 1] - place):
+            data[place + j] = keys[start + j]
+    return data

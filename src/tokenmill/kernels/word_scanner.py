@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenmill.core.records import Int64Array
-from tokenmill.encode.words.byte_strings import UInt8Array
-from tokenmill.encode.words.utf8 import code_at, size_at
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.core.records import Int64Array, UInt8Array
 from tokenmill.kernels.compiled import byte_at, compiled, inner
+from tokenmill.kernels.constants import COMPOSED, REORDERED
+from tokenmill.kernels.utf8 import code_at, size_at
 
 OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
 """Kinds of characters. ALONE is a word by itself, as in `Digits`. LETTER is any letter; UPPERCASE,
@@ -299,3 +302,22 @@ def scan(
     state[PLACE] = place
     state[WORDS] += count
     return count
+
+
+@compiled
+def composed_already(
+    texts: UInt8Array, offsets: Int64Array, composition: UInt8Array
+) -> npt.NDArray[np.bool_]:
+    """Return whether documents are known to be in NFC; see `encode/words/scanning.py`."""
+    data, table = texts.ctypes.data, composition.ctypes.data
+    composed = np.ones(len(offsets) - 1, np.bool_)
+    for document in range(len(composed)):
+        place, stop, last = offsets[document], offsets[document + 1], 0
+        while place < stop:
+            kind = kind_at(data, place, table)
+            if kind == COMPOSED or (kind == REORDERED and last == REORDERED):
+                composed[document] = False
+                break
+            last = kind
+            place += size_at(data, place)
+    return composed

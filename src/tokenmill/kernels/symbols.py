@@ -1,4 +1,4 @@
-"""Convert characters to the initial symbols of BPE, in compiled code.
+"""Convert the characters of words to the initial symbols of BPE, in compiled code.
 
 A symbol is the token of a character, a token for each byte of a character outside the vocabulary,
 or the unknown token. Merges never cross the edges of words: with Metaspace each word begins with a
@@ -7,24 +7,18 @@ or the unknown token. Merges never cross the edges of words: with Metaspace each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.engines.native.bpe_gate import MARK
-from tokenmill.encode.engines.native.double_array import double_array
-from tokenmill.encode.subword.words import BYTES, NUM_CODE_POINTS
-from tokenmill.encode.words.byte_strings import UInt8Array
-from tokenmill.encode.words.utf8 import code_at, size_at
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt32Array
 from tokenmill.kernels.compiled import byte_at, compiled, inlined
-
-Json = dict[str, Any]
+from tokenmill.kernels.utf8 import code_at, size_at
 
 NOTHING = -1
-_SPACE, _MARK = ord(" "), ord(MARK)
-_MARK_1 = MARK.encode()[0]
+NUM_CODE_POINTS = 0x110000
+SPACE, MARK = ord(" "), ord("▁")
+_MARK_1 = "▁".encode()[0]
 
 
 class Alphabet(NamedTuple):
@@ -43,41 +37,6 @@ class Alphabet(NamedTuple):
     whole: Int32Array
     """A trie (`double_array.py`) of tokens that are matched before characters, the longest first,
     and never merged. ▁ is spelled as a space there."""
-
-
-def alphabet_of(model: Json, marks_spaces: bool) -> Alphabet:
-    """Return the symbols of a BPE model; `marks_spaces` says whether spaces become ▁."""
-    vocab: Mapping[str, int] = model["vocab"]
-    symbols, last = _by_character(vocab, ""), _by_character(vocab, model.get("end_of_word_suffix"))
-    if marks_spaces:
-        symbols[_SPACE], last[_SPACE] = symbols[_MARK], last[_MARK]
-    of_bytes = np.full(len(BYTES), NOTHING, np.int32)
-    if model.get("byte_fallback"):
-        of_bytes[:] = [vocab[name] for name in BYTES]
-    unknown = vocab[model["unk_token"]] if model.get("unk_token") is not None else NOTHING
-    fuses = bool(model.get("fuse_unk"))
-    return Alphabet(symbols, last, of_bytes, unknown, fuses, whole_tokens({}))
-
-
-def whole_tokens(ids: Mapping[str, int]) -> Int32Array:
-    """Return the trie of tokens that are matched as a whole. Tokens with a space never match."""
-    spelled = {
-        text.replace(MARK, " ").encode(): number for text, number in ids.items() if " " not in text
-    }
-    return double_array(spelled)
-
-
-def _by_character(vocab: Mapping[str, int], suffix: str | None) -> Int32Array:
-    """Return the token of each character followed by a suffix, or -1."""
-    symbols = np.full(NUM_CODE_POINTS, NOTHING, np.int32)
-    size = 1 + len(suffix or "")
-    found = [
-        (ord(token[0]), number)
-        for token, number in vocab.items()
-        if len(token) == size and token.endswith(suffix or "")
-    ]
-    symbols[[character for character, _ in found]] = [number for _, number in found]
-    return symbols
 
 
 @inlined
@@ -118,8 +77,8 @@ def _find_whole(whole: Int32Array, data: int, place: int, stop: int) -> tuple[in
     token, end, node = NOTHING, place, np.int64(0)
     while place < stop:
         label, size = byte_at(data + place), 1
-        if label == _MARK_1 and code_at(data, place) == _MARK:
-            label, size = _SPACE, 3
+        if label == _MARK_1 and code_at(data, place) == MARK:
+            label, size = SPACE, 3
         node = np.int64(whole[node, 0]) >> 8 ^ label
         if whole[node, 0] & 0xFF != label:
             break
@@ -155,7 +114,7 @@ def _write_symbols(
             code, size = code_at(data, place), size_at(data, place)
             is_last = place + size == stop
             symbol = last[code] if is_last else characters[code]
-            if splits and code in (_SPACE, _MARK):
+            if splits and code in (SPACE, MARK):
                 num_words = _end_word(offsets, num_words, count)
                 follows_unknown = False
             if symbol >= 0:
@@ -172,3 +131,53 @@ def _write_symbols(
             place += size
         num_words = _end_word(offsets, num_words, count)
         words_before[chunk + 1] = num_words
+
+
+@compiled
+def symbols_of_words(
+    characters: UInt32Array,
+    lengths: Int64Array,
+    added: Int32Array,
+    table: Int32Array,
+    bytes_: Int32Array,
+) -> tuple[Int32Array, Int64Array]:
+    """Return the symbols of words and their offsets; no offsets if a character has no symbol.
+
+    `added`, shape (num_words,), holds the symbols of words that are added tokens, else -1.
+    """
+    symbols = np.empty(4 * len(characters), np.int32)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    utf8 = np.empty(4, np.int64)
+    count, place = 0, 0
+    for word in range(len(lengths)):
+        stop = place + lengths[word]
+        if added[word] >= 0:
+            symbols[count] = added[word]
+            count += 1
+            place = stop
+        while place < stop:
+            symbol = table[characters[place]]
+            size = 1
+            if symbol >= 0:
+                symbols[count] = symbol
+            elif len(bytes_):
+                size = _encode_character(np.int64(characters[place]), utf8)
+                for i in range(size):
+                    symbols[count + i] = bytes_[utf8[i]]
+            else:
+                return symbols[:0], offsets[:0]
+            count += size
+            place += 1
+        offsets[word + 1] = count
+    return symbols[:count].copy(), offsets
+
+
+@inlined
+def _encode_character(code_point: np.int64, utf8: Int64Array) -> int:
+    """Write the UTF-8 bytes of a code point; return their number."""
+    size = 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
+    for i in range(size - 1, 0, -1):
+        utf8[i] = 0x80 | (code_point & 0x3F)
+        code_point >>= 6
+    utf8[0] = code_point if size == 1 else code_point | ((0xF00 >> size) & 0xFF)
+    return size

@@ -4,7 +4,7 @@
 
 Every character is replaced by its image. Texts in which a normalizer changes several characters
 together are left to the reference, unless the change follows from the images: see
-`character_table.py`.
+`encode/engines/native/character_table.py`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.engines.native.pipeline import (
-    AT_START,
-    JOIN_SPACES,
-    PREFIX,
-    STRIP_END,
-)
-from tokenmill.encode.words.byte_strings import UInt8Array, grown
-from tokenmill.encode.words.utf8 import code_at, size_at
+from tokenmill.core.records import BoolArray, Int32Array, Int64Array, UInt8Array
+from tokenmill.kernels.byte_strings import grown
 from tokenmill.kernels.compiled import byte_at, compiled, inlined
+from tokenmill.kernels.constants import AT_START, JOIN_SPACES, PREFIX, STRIP_END
+from tokenmill.kernels.normalized_words import NUM_TABLE_CHARACTERS
+from tokenmill.kernels.utf8 import code_at, size_at
 
-BoolArray = npt.NDArray[np.bool_]
-
-NUM_TABLE_CHARACTERS = 0x20000
-"""Two planes of Unicode; characters beyond them share a row."""
 LINE_END, BEYOND = NUM_TABLE_CHARACTERS, NUM_TABLE_CHARACTERS + 1
 """The rows of CR LF, which is one grapheme, and of characters beyond the table."""
 NUM_ROWS = NUM_TABLE_CHARACTERS + 2

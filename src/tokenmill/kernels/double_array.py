@@ -1,4 +1,4 @@
-"""A double-array trie over the bytes of tokens, which finds a child with one read.
+"""A double-array trie over the bytes of tokens, which finds a child with one read; and WordPiece.
 
 A node holds a *base*; its child for a byte is at `base ^ byte`, and holds that byte as its label.
 Each base belongs to one node, so the label alone says whether a node has the child.
@@ -12,15 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.core.errors import EngineError
-from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.encode.words.byte_strings import UInt8Array
+from tokenmill.core.records import BoolArray, Int32Array, Int64Array, UInt8Array, UInt32Array
 from tokenmill.kernels.compiled import compiled
-
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_NODES = 1 << 22
 """Limited because bases and labels share 31 bits."""
@@ -28,10 +23,13 @@ _BLOCK = 256
 """All children of a node are in one block of this many slots."""
 _FREE = 255
 """The label of free slots; this byte never occurs in UTF-8."""
+LATER_PIECE = b"\xfe"
+"""What a piece begins with in the trie of `match_pieces` if it continues a word."""
+_LATER = LATER_PIECE[0]
 
 
 def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32Array:
-    """Build a trie of byte strings that are valid UTF-8.
+    """Build a trie of byte strings without the byte 0xFF.
 
     Returns:
         Shape (num_slots, 2); node 0 is the root. Column 0 is `base << 8 | label`, column 1 the id
@@ -46,7 +44,7 @@ def double_array(ids: Mapping[bytes, int], max_nodes: int = MAX_NODES) -> Int32A
     if not keys:
         return nodes
     data = np.frombuffer(b"".join(keys), np.uint8)
-    offsets = offsets_from_lengths([len(key) for key in keys])
+    offsets = np.cumsum([0, *map(len, keys)], dtype=np.int64)
     numbers = np.array([ids[key] for key in keys], np.int32)
     waiting = np.zeros((len(keys) + 1, 4), np.int64)
     waiting[0, 2] = len(keys)
@@ -121,3 +119,48 @@ def _place(  # noqa: C901
         else:
             several = slot & ~(_BLOCK - 1)
     return size
+
+
+@compiled
+def match_pieces(
+    words: UInt8Array,
+    offsets: Int64Array,
+    nodes: Int32Array,
+    unknown: int,
+    max_word: int,
+    ids: UInt32Array,
+    stops: Int64Array,
+) -> None:
+    """Write the ids of each word: its longest pieces, or the unknown token (WordPiece).
+
+    nodes: a trie of all pieces; those after the first one of a word follow LATER_PIECE
+    ids: shape (num_bytes,), the output
+    stops: shape (num_words + 1,), the output: the offsets of words in `ids`
+    """
+    later = np.int64(nodes[0, 0]) >> 8 ^ _LATER
+    if nodes[later, 0] & 0xFF != _LATER:
+        later = np.int64(-1)
+    count = 0
+    for word in range(len(offsets) - 1):
+        first_id, place, stop = count, offsets[word], offsets[word + 1]
+        size = stop - place
+        if size > max_word:  # the limit counts characters, so subtract continuation bytes
+            for i in range(place, stop):
+                size -= words[i] & 0xC0 == 0x80
+        node, known = np.int64(0), size <= max_word
+        while known and place < stop:
+            token, end = np.int64(-1), place
+            for i in range(place, stop):
+                label = np.int64(words[i])
+                node = np.int64(nodes[node, 0]) >> 8 ^ label
+                if nodes[node, 0] & 0xFF != label:
+                    break
+                if nodes[node, 1] >= 0:
+                    token, end = np.int64(nodes[node, 1]), i + 1
+            ids[count] = np.uint32(token)
+            count += 1
+            place, node, known = end, later, token >= 0 and (end == stop or later >= 0)
+        if not known:
+            ids[first_id] = np.uint32(unknown)
+            count = first_id + 1
+        stops[word + 1] = count

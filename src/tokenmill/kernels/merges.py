@@ -1,28 +1,20 @@
-"""BPE merges and BPE-dropout, which skips each possible merge with a probability at each step.
+"""BPE in compiled code: the merges of a model, applied to words of symbols.
 
-I. Provilkov, D. Emelianenko, E. Voita: BPE-Dropout: simple and effective subword regularization,
-ACL 2020 (arXiv 1910.13267), algorithm 1: at every step, each possible merge of a word is dropped at
-random, and of the others the one with the highest priority is applied, until all are dropped. Of
-equal merges the leftmost comes first, as in the `tokenizers` library.
-
-The library's dropout differs in one point: it also draws for merges that are no longer possible,
-and if one of them is kept, all merges dropped so far get another chance.
-
-A **word** is a piece from the pre-tokenizer. For SentencePiece-style vocabularies (byte fallback)
-and those without a pre-tokenizer, a whole document is one word, in which nearly every merge would
-get another chance until it is kept. So their words are cut wherever no merge can ever cross.
+With BPE-dropout, each possible merge is skipped with a probability at each step (see
+`encode/subword/sampler.py`). Of equal merges the leftmost comes first, as in the `tokenizers`
+library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.subword.draws import draw, threshold
-from tokenmill.encode.subword.pair_table import (
+from tokenmill.kernels.compiled import compiled, inlined, inner
+from tokenmill.kernels.pair_table import (
     NO_PAIRS,
     PairAddresses,
     PairTable,
@@ -31,14 +23,13 @@ from tokenmill.encode.subword.pair_table import (
     slot_of,
     value_at,
 )
-from tokenmill.encode.subword.words import BYTES, Words, WordSplitter
-from tokenmill.kernels.compiled import compiled, inlined, inner
-
-Json = dict[str, Any]
-
+from tokenmill.kernels.permutation import draw
 
 MAX_SCANNED_SYMBOLS = 24
 """Longer words use a heap to find the next merge, so that no word takes quadratic time."""
+
+
+_NEVER = np.uint64(0)
 
 
 class MergeTable(NamedTuple):
@@ -62,47 +53,8 @@ def merge_table(
     return MergeTable(table, np.array(results, np.int32))
 
 
-class MergeSampler:
-    """Samples encodings of a BPE model."""
-
-    def __init__(self, tokenizer: Json, dropout: float) -> None:
-        model = tokenizer["model"]
-        symbol_model = {**model, "type": "BPE", "merges": [], "ignore_merges": False}
-        self._splitter = WordSplitter(tokenizer, symbol_model)
-        self._dropout = threshold(dropout)
-        merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
-        prefix = model.get("continuing_subword_prefix") or ""
-        self._merges = merge_table(model["vocab"], merges, prefix)
-        self._crossable = _crossable(tokenizer, merges)
-
-    def encode(self, text: str, key: np.uint64) -> Int32Array:
-        """Sample the ids of a text, shape (num_tokens,)."""
-        words = self._splitter.split(text)
-        if self._crossable is not None:
-            offsets = _cut(words.symbols, words.offsets, self._crossable)
-            words = Words(words.symbols, offsets)
-        return merge_words(*words, self._merges, self._dropout, key)[0]
-
-
-def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
-    """Return the pairs of symbols that a merge can join; None if words must not be cut."""
-    model = tokenizer["model"]
-    vocab = model["vocab"]
-    if not model.get("byte_fallback") and tokenizer.get("pre_tokenizer"):
-        return None
-    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
-        return None
-    # The spelling of these tokens differs from the text they encode.
-    opaque = {*BYTES, model.get("unk_token")}
-    if any(part in opaque for merge in merges for part in merge):
-        return None
-    lefts = np.array([vocab.get(left[-1], -1) for left, _ in merges], np.int32)
-    rights = np.array([vocab.get(right[0], -1) for _, right in merges], np.int32)
-    return pair_table(lefts, rights, np.zeros(len(merges), np.int32))
-
-
 @compiled
-def _cut(symbols: Int32Array, offsets: Int64Array, crossable: PairTable) -> Int64Array:
+def cut_words(symbols: Int32Array, offsets: Int64Array, crossable: PairTable) -> Int64Array:
     """Cut words further, between symbols that no merge can join; return the new offsets."""
     cuts = np.empty(len(symbols) + 1, np.int64)
     cuts[0] = 0
@@ -137,7 +89,11 @@ class _Word(NamedTuple):
 
 
 def merge_words(
-    symbols: Int32Array, offsets: Int64Array, merges: MergeTable, dropout: np.uint64, key: np.uint64
+    symbols: Int32Array,
+    offsets: Int64Array,
+    merges: MergeTable,
+    dropout: np.uint64 = _NEVER,
+    key: np.uint64 = _NEVER,
 ) -> tuple[Int32Array, Int64Array]:
     """Return the ids of all words, concatenated, and their offsets, shape (num_words + 1,)."""
     longest = int(np.diff(offsets).max(initial=0))

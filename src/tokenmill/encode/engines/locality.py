@@ -16,14 +16,20 @@ Only components known to have these properties are admitted.
 from __future__ import annotations
 
 import base64
-from typing import Any
+import struct
+from typing import NamedTuple
 
-import msgspec
+import numpy as np
 
-from tokenmill.encode.engines.chunks.charsmap import read_charsmap
+from tokenmill.core.records import UInt32Array
+from tokenmill.encode.tokenizer_json import (
+    Json,
+    matched_contents,
+    matched_tokens,
+    normalizers,
+    pre_tokenizers,
+)
 from tokenmill.encode.words.patterns import DIGIT_GROUPS, JOINED_SPACES, LAST_SPACE
-
-Json = dict[str, Any]
 
 JOINING = (
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e"
@@ -67,16 +73,6 @@ def locality_objection(tokenizer: Json, control_tokens: bool) -> str:
     return next(filter(None, objections), "")
 
 
-def normalizers(tokenizer: Json) -> list[Json]:
-    """Return the steps of the normalizer."""
-    return _steps(tokenizer.get("normalizer"), "normalizers")
-
-
-def pre_tokenizers(tokenizer: Json) -> list[Json]:
-    """Return the steps of the pre-tokenizer."""
-    return _steps(tokenizer.get("pre_tokenizer"), "pretokenizers")
-
-
 def splitting_steps(tokenizer: Json) -> list[Json]:
     """Return the steps of the pre-tokenizer up to the one that splits before every space.
 
@@ -95,31 +91,6 @@ def splitting_steps(tokenizer: Json) -> list[Json]:
     return []
 
 
-def matched_contents(tokenizer: Json, control_tokens: bool) -> list[str]:
-    """Return the contents of the added tokens matched in texts, normalized if the token is."""
-    found = matched_tokens(tokenizer, control_tokens)
-    normalizer = with_library(tokenizer, []).normalizer if found else None
-    return [
-        normalizer.normalize_str(token["content"])
-        if normalizer and token.get("normalized")
-        else token["content"]
-        for token in found
-    ]
-
-
-def with_library(tokenizer: Json, steps: list[Json]) -> Any:
-    """Load a tokenizer with the same normalizer and these pre-tokenizers, without a vocabulary."""
-    import tokenizers
-
-    made = {
-        "version": "1.0",
-        "normalizer": tokenizer.get("normalizer"),
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "model": {"type": "BPE", "vocab": {}, "merges": []},
-    }
-    return tokenizers.Tokenizer.from_str(msgspec.json.encode(made).decode())
-
-
 def alternatives(pattern: str) -> list[str]:
     """Return the alternatives of a regex; bars in brackets or parentheses do not count."""
     parts, depth, escaped, in_class = [""], 0, False, False
@@ -133,25 +104,6 @@ def alternatives(pattern: str) -> list[str]:
             depth += (not in_class) * ((character == "(") - (character == ")"))
         escaped = character == "\\" and not escaped
     return parts
-
-
-def _steps(component: Json | None, name: str) -> list[Json]:
-    if component is None:
-        return []
-    if component["type"] != "Sequence":
-        return [component]
-    return [step for member in component[name] for step in _steps(member, name)]
-
-
-def matched_tokens(tokenizer: Json, control_tokens: bool) -> list[Json]:
-    """Return the added tokens that are matched in texts.
-
-    Special tokens that are read as text still count, because they hide tokens inside them.
-    """
-    added = tokenizer.get("added_tokens") or []
-    if control_tokens or not all(token.get("special") for token in added):
-        return list(added)
-    return []
 
 
 def _flags_objection(token: Json) -> str:
@@ -234,3 +186,46 @@ def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     spaces = any(c.isspace() or c == "▁" for c in pattern["String"])
     visible = content.isascii() and content.isprintable() and content and " " not in content
     return "" if visible and not spaces else "a normalizer that replaces or adds spaces"
+
+
+LABEL, FAR = 0x800000FF, 0x200
+"""Bit masks of a unit: its label, and the flag for a large offset."""
+
+
+class Charsmap(NamedTuple):
+    """The keys of SentencePiece's table of character replacements (`precompiled_charsmap`).
+
+    The table begins with the size of a double-array trie in bytes (uint32, little-endian). The
+    trie's units (uint32) follow, then zero-terminated texts. A unit holds the byte that leads to it
+    and the offset of its children (darts-clone, `darts.h`: `DoubleArrayUnit`).
+    """
+
+    units: UInt32Array
+
+    def begins_key(self, characters: list[str]) -> list[bool]:
+        """Return for each character whether a key begins with it."""
+        spelled = [character.encode() for character in characters]
+        lengths = np.array([len(key) for key in spelled])
+        nodes, found = np.zeros(len(spelled), np.int64), np.ones(len(spelled), np.bool_)
+        padded = np.frombuffer(b"".join(key.ljust(4, b"\0") for key in spelled), np.uint8)
+        for depth, labels in enumerate(padded.reshape(-1, 4).T.astype(np.int64)):
+            units = self.units[nodes].astype(np.int64)
+            children = nodes ^ (units >> 10 << ((units & FAR) >> 6)) ^ labels
+            inside = children < len(self.units)
+            children = np.where(inside, children, 0)
+            is_child = inside & (self.units[children].astype(np.int64) & LABEL == labels)
+            still = depth < lengths
+            found &= is_child | ~still
+            nodes = np.where(still, children, nodes)
+        return found.tolist()
+
+
+def read_charsmap(table: bytes) -> Charsmap:
+    """Read a table.
+
+    Raises:
+        ValueError: the table is damaged.
+    """
+    if len(table) < 8 or not 4 <= (size := struct.unpack_from("<I", table)[0]) <= len(table) - 4:
+        raise ValueError("the precompiled_charsmap is truncated")
+    return Charsmap(np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32))

@@ -22,11 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import Int64Array, UInt32Array
-from tokenmill.encode.engines.chunks.cuts import Cuts
-from tokenmill.encode.engines.chunks.edges import BLOCK_ROOM, addresses_of, find_edges
-from tokenmill.encode.words.byte_strings import UInt8Array, UInt64Array
-from tokenmill.kernels.compiled import compiled, eight_bytes_at, folded_product, inner, prefetch
+from tokenmill.core.records import BoolArray, Int64Array, UInt8Array, UInt32Array, UInt64Array
+from tokenmill.kernels.compiled import (
+    byte_at,
+    compiled,
+    eight_bytes_at,
+    folded_product,
+    inlined,
+    inner,
+    prefetch,
+    trailing_zeros,
+)
 
 SLOT_WORDS = 4
 MAX_SLOT_BYTES = 16
@@ -237,3 +243,172 @@ def find_ids(
         document += 1
         known[document, 0], known[document, 1] = state[NUM_IDS], state[NUM_PENDING]
     state[DOCUMENT], state[PLACE] = document, place
+
+
+CHUNKS_A_BLOCK = 128
+BLOCK_ROOM = CHUNKS_A_BLOCK + 9
+"""A block can have a few more chunks, because edges are found eight bytes at a time."""
+SPACE = ord(" ")
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_ONE = np.uint64(1)
+
+
+class CutAddresses(NamedTuple):
+    """The addresses of the arrays of `Cuts`."""
+
+    pairs: int
+    solid: int
+    alone: int
+
+
+@inlined
+def addresses_of(cuts: Cuts) -> CutAddresses:
+    """Return the addresses of the arrays of `Cuts`."""
+    return CutAddresses(cuts.pairs.ctypes.data, cuts.solid.ctypes.data, cuts.alone.ctypes.data)
+
+
+@inner
+def _is_cut(data: int, place: int, cuts: CutAddresses) -> int:
+    """Whether to cut before the byte at `place`."""
+    byte, last = byte_at(data + place), byte_at(data + place - 1)
+    if byte & 0xF0 == 0xE0:
+        middle, end = byte_at(data + place + 1) & 0x3F, byte_at(data + place + 2) & 0x3F
+        return byte_at(cuts.alone + ((byte & 0x0F) << 12 | middle << 6 | end))
+    if byte < 0x80 and last < 0x80:
+        return byte_at(cuts.pairs + (last << 7 | byte))
+    if byte != SPACE:
+        return 0
+    before = byte_at(data + place - 2)
+    if before >= 0xC0:
+        return byte_at(cuts.solid + ((before & 0x1F) << 6 | last & 0x3F))
+    first = byte_at(data + place - 3)
+    if first < 0xE0:  # the last character has four bytes
+        return 0
+    return byte_at(cuts.solid + ((first & 0x0F) << 12 | (before & 0x3F) << 6 | last & 0x3F))
+
+
+@inner
+def find_edges(data: int, place: int, stop: int, cuts: CutAddresses, edges: Int64Array) -> int:
+    """Write the edges of the chunks from `place` on; return the number of chunks."""
+    edges[0] = place
+    count = 0
+    place += 1
+    while place < stop and count < CHUNKS_A_BLOCK:
+        word = eight_bytes_at(data + place)
+        last = byte_at(data + place - 1)
+        if last < 0x80 and not word & _HIGH_BITS and place + 8 <= stop:
+            bits = np.uint64(0)
+            for i in range(8):
+                byte = byte_at(data + place + i)
+                bits |= np.uint64(byte_at(cuts.pairs + (last << 7 | byte))) << np.uint64(i)
+                last = byte
+            while bits:
+                count += 1
+                edges[count] = place + trailing_zeros(bits)
+                bits &= bits - _ONE
+            place += 8
+            continue
+        if _is_cut(data, place, cuts):
+            count += 1
+            edges[count] = place
+        place += 1
+    if place >= stop:
+        count += 1
+        edges[count] = stop
+    return count
+
+
+@compiled
+def keep_ids(
+    texts: UInt8Array,
+    entries: Entries,
+    num_rest: int,
+    asked: Int64Array,
+    ids: UInt32Array,
+    offsets: Int64Array,
+) -> int:
+    """Store the ids of new entries; return the number of words of `rest` in use.
+
+    The caller must provide enough room in `rest`.
+    """
+    data, slots, rest = texts.ctypes.data, entries.slots, entries.rest
+    for question in range(len(asked)):
+        start, stop, at = asked[question, 0], asked[question, 1], asked[question, 2]
+        first, count = offsets[question], offsets[question + 1] - offsets[question]
+        if at < 0:
+            continue
+        told = count
+        if count > MAX_KEPT_IDS:
+            told, count = NEVER_KEPT, 0
+        slots[at] = slots[at] & KEY_BITS | np.uint64(told) << COUNT_SHIFT
+        if count <= MAX_SLOT_IDS and stop - start <= MAX_SLOT_BYTES:
+            both = np.uint64(0)
+            for i in range(count):
+                both |= np.uint64(ids[first + i]) << np.uint64(32 * i)
+            slots[at + 3] = both
+            continue
+        slots[at + 3] = np.uint64(num_rest)
+        for place in range(start + MAX_SLOT_BYTES, stop, 8):
+            rest[num_rest] = eight_bytes_at(data + place)
+            num_rest += 1
+        for i in range(count):
+            both = np.uint64(ids[first + i])
+            if i & 1:
+                rest[num_rest - 1] |= both << np.uint64(32)
+            else:
+                rest[num_rest] = both
+                num_rest += 1
+    return num_rest
+
+
+@compiled
+def rehash(slots: UInt64Array, larger: UInt64Array) -> None:
+    """Copy all entries to a larger, empty table."""
+    mask = len(larger) // SLOT_WORDS - 1
+    for old in range(0, len(slots), SLOT_WORDS):
+        if slots[old]:
+            slot = np.int64(slots[old] & TAG_BITS) & mask
+            while larger[slot * SLOT_WORDS]:
+                slot = (slot + 1) & mask
+            for word in range(SLOT_WORDS):
+                larger[slot * SLOT_WORDS + word] = slots[old + word]
+
+
+@compiled
+def complete(
+    known_ids: UInt32Array,
+    pending: Int64Array,
+    ids: UInt32Array,
+    offsets: Int64Array,
+    completed: UInt32Array,
+) -> None:
+    """Write the ids of all chunks in order: known ones, and the requested ones from `ids`."""
+    taken = size = 0
+    for chunk in range(len(pending)):
+        before, question = pending[chunk, 0], pending[chunk, 1]
+        for i in range(taken, before):
+            completed[size] = known_ids[i]
+            size += 1
+        taken = before
+        for i in range(offsets[question], offsets[question + 1]):
+            completed[size] = ids[i]
+            size += 1
+    for i in range(taken, len(known_ids)):
+        completed[size] = known_ids[i]
+        size += 1
+
+
+class Cuts(NamedTuple):
+    """Where a text is cut."""
+
+    pairs: BoolArray
+    """Shape (128, 128): whether to cut between two ASCII characters."""
+    solid: BoolArray
+    """Shape (65,536,): whether to cut between a character and a space."""
+    alone: BoolArray
+    """Shape (65,536,): whether to cut before a character; false below U+0800."""
+
+
+NUM_ASCII = 0x80
+NUM_CHARACTERS = 0x10000
+"""The size of the tables; characters beyond the first plane of Unicode are never solid."""

@@ -14,42 +14,23 @@ from __future__ import annotations
 import string
 import unicodedata
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.encode.engines.chunks.locality import (
-    JOINING,
-    Json,
-    matched_contents,
-    normalizers,
-    splitting_steps,
-    with_library,
-)
+from tokenmill.core.records import BoolArray
+from tokenmill.encode.engines.locality import JOINING, splitting_steps
+from tokenmill.encode.tokenizer_json import MARK, Json, matched_contents, normalizers, with_library
+from tokenmill.kernels.chunks import NUM_ASCII, NUM_CHARACTERS, Cuts
+from tokenmill.kernels.symbols import NOTHING, Alphabet
 
-BoolArray = npt.NDArray[np.bool_]
-
-NUM_ASCII = 0x80
-NUM_CHARACTERS = 0x10000
-"""The size of the tables; characters beyond the first plane of Unicode are never solid."""
 _LETTERS, _DIGITS, _OTHERS = string.ascii_letters, string.digits, string.punctuation
 _VISIBLE = _LETTERS + _DIGITS + _OTHERS
 _LINES_AND_TABS = "\t\n\r"
 _IDEOGRAPHS = slice(0x4E00, 0xA000)
+_FIRST_OF_THREE_BYTES = 0x800
 _COMPOSED = "<=>"
 """A combining stroke composes with each of these to a character that is not punctuation."""
-
-
-class Cuts(NamedTuple):
-    """Where a text is cut."""
-
-    pairs: BoolArray
-    """Shape (128, 128): whether to cut between two ASCII characters."""
-    solid: BoolArray
-    """Shape (65,536,): whether to cut between a character and a space."""
-    alone: BoolArray
-    """Shape (65,536,): whether to cut before a character; false below U+0800."""
 
 
 def make_cuts(tokenizer: Json, control_tokens: bool) -> Cuts:
@@ -131,3 +112,70 @@ def _solid_characters(normalizer: Any) -> BoolArray:
         left = made.removesuffix(end)
         solid[code_point] = left != made and bool(left) and not (left[-1].isspace() or "▁" in left)
     return solid
+
+
+def bpe_cuts(
+    merges: list[tuple[str, str]], alphabet: Alphabet, marks_spaces: bool, splits: bool
+) -> Cuts:
+    """Return the cuts of a BPE model that encodes whole texts, or words that begin with ▁.
+
+    `splits` says whether a word begins at every ▁.
+
+    BPE starts with one symbol per character and joins two neighbours at a time: of all neighbours
+    in the list of merges, those with the lowest rank, and of these the leftmost. Cuts are safe for
+    two reasons, if no merge contains the token of a byte or the unknown token:
+
+    1. **Nothing is ever joined across a cut.** Tokens are spelled with the characters they encode.
+       So a merge between characters a and b joins a left part that ends with a and a right part
+       that begins with b. If no merge has such parts, the position stays a boundary. The same holds
+       next to a character that is unknown or spelled in bytes: no merge contains its symbols.
+    2. **The two sides do not affect each other.** Whether two neighbours can be joined depends only
+       on them, and the next pair on each side is always its first by rank and position. So the
+       merges of the whole text that lie on one side are the merges of that side encoded alone.
+
+    Two more features look across positions. Consecutive unknown characters become one token
+    (`fuse_unk`), so there is no cut between two of them. If there is no unknown token, unknown
+    characters are dropped, which makes others neighbours, so both sides of a cut must then be
+    tokens. With a split at ▁, a word ends there, so the cut is always safe.
+
+    `ignore_merges` and dropout look at whole words, so models with these are not admitted.
+    """
+    token = alphabet.symbols[:NUM_CHARACTERS] != NOTHING
+    falls_back, unknown = alphabet.of_bytes[0] != NOTHING, alphabet.unknown != NOTHING
+    junctions = {(left[-1], right[0]) for left, right in merges}
+    pairs = _either(token[:NUM_ASCII], falls_back, unknown)
+    either = token | token[ord(" ")] if unknown else token & token[ord(" ")]
+    solid = either | falls_back
+    alone = token | falls_back
+    alone[:_FIRST_OF_THREE_BYTES] = False
+    for left, right in junctions:
+        lefts, rights = (_characters(side, marks_spaces) for side in (left, right))
+        ascii_lefts = [character for character in lefts if character < NUM_ASCII]
+        for character in rights:
+            if character < NUM_ASCII:
+                pairs[ascii_lefts, character] = False
+            if character == ord(" "):
+                solid[[c for c in lefts if c < NUM_CHARACTERS]] = False
+            if character < NUM_CHARACTERS:
+                alone[character] = False
+    if splits:
+        pairs[:, ord(" ")] = solid[:] = alone[ord(MARK)] = True
+    return Cuts(pairs, solid, alone)
+
+
+def _either(token: BoolArray, falls_back: np.bool_, unknown: bool) -> BoolArray:
+    """Return between which characters only a merge could prevent a cut; shape (n, n)."""
+    if falls_back:
+        return np.ones((len(token), len(token)), np.bool_)
+    if unknown:
+        return token[:, None] | token[None, :]
+    return token[:, None] & token[None, :]
+
+
+def _characters(character: str, marks_spaces: bool) -> list[int]:
+    """Return the characters of a text that become this character of a token."""
+    if not marks_spaces:
+        return [ord(character)]
+    if character == " ":  # the model never sees a space
+        return []
+    return [ord(character), ord(" ")] if character == MARK else [ord(character)]

@@ -15,14 +15,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.encode.subword.draws import ONE, draw
-from tokenmill.encode.subword.pair_table import PairTable, slot_of
+from tokenmill.core.records import FloatArray, Int32Array, Int64Array
 from tokenmill.kernels.compiled import compiled, inner
-
-FloatArray = npt.NDArray[np.float64]
+from tokenmill.kernels.pair_table import PairTable, slot_of
+from tokenmill.kernels.permutation import ONE, draw
 
 
 class Trie(NamedTuple):
