@@ -42,8 +42,8 @@ class Fault:
     """The connection ends after this many bytes of the body."""
     short_by: int = 0
     """The answer is for a range that is this much shorter than the one asked for."""
-    whole: bool = False
-    """The answer is the whole file, whatever range was asked for."""
+    is_damaged: bool = False
+    """The last byte of the body is another one."""
     times: int = 1
 
 
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_range(self, data: bytes, **headers: str) -> None:
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if not asked or self.fault.whole:
+        if not asked:
             return self._answer(200, data, **headers)
         start, stop = int(asked[1]), min(int(asked[2]) + 1, len(data)) - self.fault.short_by
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
@@ -243,6 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.fault.cut_after is not None:
             body = body[: self.fault.cut_after]
             self.close_connection = True
+        if self.fault.is_damaged:
+            body = body[:-1] + bytes([body[-1] ^ 1])
         if self.command == "HEAD":
             return
         self.wfile.write(body)

@@ -20,9 +20,9 @@ from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
 from tokenmill.read.places import read_ahead
-from tokenmill.read.places.hub import patience
-from tokenmill.read.places.hub.file import HubFile
-from tokenmill.read.places.hub.remote_file import RemoteFile
+from tokenmill.read.places.hub import client
+from tokenmill.read.places.hub.client import RemoteFile
+from tokenmill.read.places.hub.names import HubFile
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent, Stream, cut_units
@@ -31,7 +31,7 @@ NOISE = random.Random(0)
 TEXTS = [NOISE.randbytes(100).hex() for _ in range(4000)]
 JUNK = [NOISE.randbytes(1000).hex() for _ in range(4000)]
 NAME = "hf://datasets/o/n/a.parquet"
-PAUSE = patience.pause
+PAUSE = client.pause
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def data() -> bytes:
 
 @pytest.fixture
 def hub(data: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    monkeypatch.setattr(patience, "pause", lambda seconds, check: check())
+    monkeypatch.setattr(client, "pause", lambda seconds, check: check())
     with serving() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         hub.commit("o/n", {"a.parquet": data})
@@ -192,7 +192,7 @@ def test_what_waits_in_memory_is_bounded_over_all_files(
 def test_a_closed_file_leaves_no_thread_that_waits_for_the_server(
     hub: FakeHub, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "pause", PAUSE)
+    monkeypatch.setattr(client, "pause", PAUSE)
     with RemoteFile(remote(hub, data)) as file:
         file.read_ahead([[(0, 100_000)]], 2000)
         file.read(2000)

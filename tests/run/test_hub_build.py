@@ -29,7 +29,7 @@ from tokenmill.core.errors import (
     VerificationError,
 )
 from tokenmill.read import feed, preview, units
-from tokenmill.read.places.hub.file import recorded_file
+from tokenmill.read.places.hub.names import recorded_file
 from tokenmill.read.places.place import FetchProgress
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run

@@ -1,40 +1,41 @@
-"""The cache of huggingface_hub, so that downloads are shared with other tools.
+"""The cache of huggingface_hub, and downloads into it.
 
     datasets--OWNER--NAME/blobs/ETAG            the bytes, under their digest
     datasets--OWNER--NAME/snapshots/COMMIT/...  links to blobs, under the names of the files
     datasets--OWNER--NAME/refs/REVISION         the last known commit of a branch or tag
     datasets--OWNER--NAME/listings/...          tokenmill's: the files of a name at a commit
-    datasets--OWNER--NAME/parts/ETAG            tokenmill's: partial blob of a stopped download
-    datasets--OWNER--NAME/parts/ETAG.HOST.PID.X tokenmill's: of a running download; X is random
 
-See https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
+See https://huggingface.co/docs/huggingface_hub/guides/manage-cache. `hf_hub_download` does not
+compare a file with its digest, so this module does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import re
-import socket
-import time
+import shutil
+import threading
 import uuid
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import xxhash
 
-from tokenmill.core.errors import StorageError
+from tokenmill.core.errors import DamagedInputError, StorageError
 from tokenmill.core.paths import local_path
-from tokenmill.read.places.hub.file import HubFile
-from tokenmill.read.places.hub.names import HubName, is_commit
+from tokenmill.read.places.hub.client import endpoint, in_background, tried
+from tokenmill.read.places.hub.names import HubFile, HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES
+from tokenmill.read.places.place import FetchListener, FetchProgress
 
-LEFT_SECONDS = 86_400.0
-"""Seconds without a write after which a part of another machine is taken over."""
-_OWNED_PART = re.compile(r"\.([\w-]*)\.(\d{1,9})\.[0-9a-f]{8}$")
-_HOST = re.sub(r"[^\w-]", "_", socket.gethostname())
+NUM_THREADS = 8
+REFRESH_SECONDS = 0.25
 
 
 class HubCache:
@@ -50,60 +51,10 @@ class HubCache:
         """Return the path of the blob of a file."""
         return self._of(file.repo) / "blobs" / file.etag
 
-    def take_part(self, file: HubFile) -> Path:
-        """Provide a part file that no other download writes to.
-
-        It contains the largest part that earlier downloads have left; other leftovers are removed.
-        """
-        self.blob(file).parent.mkdir(parents=True, exist_ok=True)
-        folder = self._parts(file)
-        folder.mkdir(exist_ok=True)
-        own = folder / f"{file.etag}.{_HOST}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-        for _, left in self._left_parts(file):
-            with contextlib.suppress(FileNotFoundError):  # another download was faster
-                left.unlink() if own.exists() else left.rename(own)
-        own.touch()
-        return own
-
-    def leave_part(self, file: HubFile, part: Path) -> None:
-        """Keep a partial download for the next download of the blob."""
-        with contextlib.suppress(OSError):
-            part.replace(self._parts(file) / file.etag)
-
-    def held_bytes(self, file: HubFile) -> int:
-        """Return the number of bytes of a file that are already cached."""
-        if has_size(self.blob(file), file.num_bytes):
-            return file.num_bytes
-        largest = next(iter(self._left_parts(file)), (0, None))
-        return min(largest[0], file.num_bytes)
-
-    def _left_parts(self, file: HubFile) -> list[tuple[int, Path]]:
-        """Return sizes and paths of parts that no download writes to, largest first."""
-        found = []
-        for path in self._parts(file).glob(f"{file.etag}*"):
-            with contextlib.suppress(FileNotFoundError):  # another download has taken it
-                status = path.stat()
-                if _is_left(path.name, status.st_mtime):
-                    found.append((status.st_size, path))
-        return sorted(found, reverse=True)
-
-    def _parts(self, file: HubFile) -> Path:
-        return self._of(file.repo) / "parts"
-
     def find(self, file: HubFile) -> Path | None:
         """Return the path of a completely cached file, or None."""
-        path = self._pointer(file)
+        path = self._of(file.repo) / "snapshots" / file.commit / file.path
         return path if has_size(path, file.num_bytes) else None
-
-    def name_blob(self, file: HubFile) -> Path:
-        """Link a blob under the name of its file at a commit."""
-        path = self._pointer(file)
-        with cache_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            link = _temporary(path)
-            link.symlink_to(os.path.relpath(self.blob(file), path.parent))
-            link.replace(path)
-        return path
 
     def remembered_commit(self, name: HubName) -> str:
         """Return the last known commit of a revision, or ""."""
@@ -119,9 +70,9 @@ class HubCache:
 
     def listing(self, name: HubName) -> list[HubFile] | None:
         """Return the stored listing of a name at a commit, or None if there is no usable one."""
-        path = self._listing_path(name)
         with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
-            files = msgspec.json.decode(path.read_bytes(), type=list[HubFile])
+            data = self._listing_path(name).read_bytes()
+            files = msgspec.json.decode(data, type=list[HubFile])
             place = (name.repo, name.revision)
             if all((file.repo, file.commit) == place and not file.problem for file in files):
                 return files or None
@@ -138,32 +89,149 @@ class HubCache:
                 path.unlink(missing_ok=True)
 
     def _listing_path(self, name: HubName) -> Path:
-        key = xxhash.xxh3_64_hexdigest(f"{RULES}/{name.path}".encode())
+        key = xxhash.xxh3_64_hexdigest(f"{RULES} {name}".encode())
         return self._of(name.repo) / "listings" / f"{name.revision}-{key}.json"
 
-    def _pointer(self, file: HubFile) -> Path:
-        return self._of(file.repo) / "snapshots" / file.commit / file.path
-
     def _of(self, repo: str) -> Path:
-        return self.folder / "--".join(["datasets", *repo.split("/")])
+        return self.folder / f"datasets--{repo.replace('/', '--')}"
 
 
-def _is_left(name: str, mtime: float) -> bool:
-    """Return whether the download that wrote a part has ended, for example because of a kill."""
-    owner = _OWNED_PART.search(name)
-    if owner is None or (owner[1] == _HOST and not _is_alive(int(owner[2]))):
-        return True
-    return time.time() - mtime > LEFT_SECONDS
+def download(cache: HubCache, files: Sequence[HubFile], listener: FetchListener) -> None:
+    """Download all missing files into the cache, and report progress to the listener.
+
+    Raises:
+        TokenmillError: a file cannot be downloaded or stored, or differs from its digest.
+    """
+    missing = list(dict.fromkeys(file for file in files if cache.find(file) is None))
+    if missing:
+        _require_room(cache, missing)
+        _Download(cache, files, missing).run(listener)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+class _Download:
+    """One call of `download`."""
+
+    def __init__(self, cache: HubCache, files: Sequence[HubFile], missing: list[HubFile]) -> None:
+        self._cache = cache
+        self._waiting = deque(missing)
+        self._total_bytes, self._num_files = sum(file.num_bytes for file in files), len(files)
+        self._done_bytes = self._total_bytes - sum(file.num_bytes for file in missing)
+        self._done_files = self._num_files - len(missing)
+        self._lock = threading.Lock()
+
+    def run(self, listener: FetchListener) -> None:
+        """Download files until all are complete or one fails."""
+        running = {
+            in_background(self._fetch_all, "download")
+            for _ in range(min(NUM_THREADS, len(self._waiting)))
+        }
+        try:
+            while running:
+                done, running = wait(running, REFRESH_SECONDS, FIRST_EXCEPTION)
+                listener(
+                    FetchProgress(
+                        min(self._done_bytes, self._total_bytes),
+                        self._total_bytes,
+                        self._done_files,
+                        self._num_files,
+                    )
+                )
+                for future in done:
+                    future.result()
+        finally:
+            self._waiting.clear()
+
+    def _fetch_all(self) -> None:
+        while True:
+            try:
+                file = self._waiting.popleft()
+            except IndexError:
+                return
+            with _cache_errors(self._cache.blob(file)):
+                self._fetch(file)
+            with self._lock:
+                self._done_files += 1
+
+    def _fetch(self, file: HubFile) -> None:
+        from huggingface_hub import hf_hub_download
+
+        blob = self._cache.blob(file)
+        if blob.exists() and not has_size(blob, file.num_bytes):
+            blob.unlink(missing_ok=True)  # it has been truncated
+        path = tried(
+            lambda: hf_hub_download(
+                file.repo,
+                file.path,
+                repo_type="dataset",
+                revision=file.commit,
+                cache_dir=self._cache.folder,
+                endpoint=endpoint(),
+                library_name="tokenmill",
+                tqdm_class=_counter(self._count),
+            ),
+            file.origin,
+            lambda: None,
+        )
+        found = _digest_of(Path(path), file)
+        if found != file.etag:
+            Path(path).resolve().unlink()
+            Path(path).unlink(missing_ok=True)
+            raise DamagedInputError(
+                "a file from the Hub is damaged, or changed after it was listed",
+                where=file.origin,
+                why=f"its digest is {found}, not {file.etag}",
+                hint="run the same command again to list and download it again; if the error "
+                "persists, check whether a proxy or mirror serves another file",
+            )
+
+    def _count(self, num_bytes: int) -> None:
+        with self._lock:
+            self._done_bytes += num_bytes
+
+
+def _counter(count: Any) -> Any:
+    """Return a class of progress bars that show nothing and call `count` with numbers of bytes."""
+    from tqdm import tqdm
+
+    class Counter(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)
+            super().__init__(*args, **{**kwargs, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            count(int(n or 0))
+
+        def update_transfer(self, n: float) -> None:
+            """Called for bytes that `update` counts, too."""
+
+    return Counter
+
+
+def _digest_of(path: Path, file: HubFile) -> str:
+    """Return the digest of the kind that the Hub gives: SHA-256, or the SHA-1 of a git blob."""
+    digest: Any = hashlib.sha256()
+    if len(file.etag) != len(digest.hexdigest()):
+        header = f"blob {path.stat().st_size}\0".encode()
+        digest = hashlib.sha1(header, usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return str(digest.hexdigest())
+
+
+def _require_room(cache: HubCache, missing: Sequence[HubFile]) -> None:
+    blobs = {cache.blob(file): file.num_bytes for file in missing}
+    with _cache_errors(cache.folder):
+        cache.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(cache.folder).free
+        needed = sum(size for blob, size in blobs.items() if not has_size(blob, size))
+    if needed > free:
+        raise StorageError(
+            "not enough disk space for the download",
+            where=str(cache.folder),
+            why=f"it needs {needed:,} bytes; {free:,} are free",
+            hint="give another folder with --cache-dir, or read without downloading: --streaming",
+        )
 
 
 def has_size(path: Path, num_bytes: int) -> bool:
@@ -175,18 +243,13 @@ def _keep(path: Path, data: bytes) -> None:
     """Store data that saves a later request; ignore a cache that is not writable."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = _temporary(path)
+        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         part.write_bytes(data)
         part.replace(path)
 
 
-def _temporary(path: Path) -> Path:
-    """Return a name next to `path` that no other process or thread uses."""
-    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-
-
 @contextmanager
-def cache_errors(path: Path) -> Iterator[None]:
+def _cache_errors(path: Path) -> Iterator[None]:
     """Turn an OSError of the enclosed block into a StorageError that names the cache."""
     try:
         yield

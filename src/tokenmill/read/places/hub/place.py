@@ -7,15 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tokenmill.core.errors import InputChangedError, StorageError
-from tokenmill.read.places.hub.cache import HubCache, has_size
-from tokenmill.read.places.hub.client import HubClient
-from tokenmill.read.places.hub.download import download
-from tokenmill.read.places.hub.file import HubFile, recorded_file
-from tokenmill.read.places.hub.names import HubName, is_commit, parse_hub_name
-from tokenmill.read.places.hub.patience import Check
-from tokenmill.read.places.hub.refusals import offline, require_library
-from tokenmill.read.places.hub.remote_file import RemoteFile
+from tokenmill.core.errors import DamagedInputError, StorageError
+from tokenmill.read.places.hub.cache import HubCache, download, has_size
+from tokenmill.read.places.hub.client import (
+    Check,
+    RemoteFile,
+    commit_of,
+    offline,
+    require_library,
+)
+from tokenmill.read.places.hub.names import (
+    HubFile,
+    HubName,
+    is_commit,
+    parse_hub_name,
+    recorded_file,
+)
 from tokenmill.read.places.hub.selection import choose_files
 from tokenmill.read.places.place import Access
 from tokenmill.read.sources import Source
@@ -48,7 +55,7 @@ class Hub:
         if access.mode == "download":
             try:
                 download(cache, files, access.listener)
-            except InputChangedError:
+            except DamagedInputError:
                 for place in {(file.repo, file.commit) for file in files}:
                     cache.forget_listings(*place)  # the listings may be wrong
                 raise
@@ -110,7 +117,7 @@ def _find_files(
     trusted = access.mode == "download" or constants.HF_HUB_OFFLINE
     files = cache.listing(pinned_name) if trusted else None
     if files is None:
-        files = choose_files(HubClient(), name, commits[key])
+        files = choose_files(name, commits[key])
         cache.store_listing(pinned_name, files)
     return files
 
@@ -123,6 +130,6 @@ def _commit_of(cache: HubCache, name: HubName) -> str:
         if commit := cache.remembered_commit(name):
             return commit
         raise offline(str(name))
-    commit = HubClient().commit_of(name)
+    commit = commit_of(name)
     cache.remember_commit(name, commit)
     return commit

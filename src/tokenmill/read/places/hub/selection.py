@@ -12,10 +12,8 @@ from pathlib import PurePosixPath
 
 from tokenmill.core.errors import UserError
 from tokenmill.read.places.globs import fixed_folder, is_glob, matches
-from tokenmill.read.places.hub.client import HubClient
-from tokenmill.read.places.hub.file import HubFile
-from tokenmill.read.places.hub.names import HubName
-from tokenmill.read.places.hub.refusals import MissingEntryError
+from tokenmill.read.places.hub.client import MissingEntryError, files_in
+from tokenmill.read.places.hub.names import HubFile, HubName
 
 RULES = 2
 """Version of the rules below. Listings are cached, so raise it if the rules change."""
@@ -31,7 +29,7 @@ _NUMBERING = re.compile(
 """The numbering of the parts of one split. Shorter numbers may be versions."""
 
 
-def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]:
+def choose_files(name: HubName, commit: str) -> list[HubFile]:
     """Return the files that a name stands for at a commit, sorted by path.
 
     A path is a file, a folder or a glob. Without a path, the Parquet files of the dataset are used
@@ -41,16 +39,16 @@ def choose_files(client: HubClient, name: HubName, commit: str) -> list[HubFile]
         UserError: no file matches, or the choice is ambiguous.
     """
     if not name.path:
-        return _only_group(name, client.files_in(name, commit, "", recursive=True))
+        return _only_group(name, files_in(name, commit, "", recursive=True))
     if is_glob(name.path):
-        found = client.files_in(name, commit, fixed_folder(name.path), recursive=True)
+        found = files_in(name, commit, fixed_folder(name.path), recursive=True)
         return _some(name, taken_by(name.path, found))
     try:
-        files = client.files_in(name, commit, name.path, recursive=True)
+        files = files_in(name, commit, name.path, recursive=True)
     except MissingEntryError:
         folder, found = name.path.rpartition("/")[0], []
         with contextlib.suppress(MissingEntryError):  # the folder is only a guess
-            found = client.files_in(name, commit, folder, recursive=False)
+            found = files_in(name, commit, folder, recursive=False)
         return _some(name, [file for file in found if file.path == name.path])
     return _of_one_kind(name, files)
 
