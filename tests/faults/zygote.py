@@ -18,8 +18,8 @@ from tokenmill.read import feed, units
 units.MIN_UNIT_BYTES = 16 << 10
 feed.PIECE_BYTES = 2 << 10
 
-OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "planning.packing",
-        "export.rows", "read.formats.tables.rows")  # fmt: skip
+OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "pack.planning.packing",
+        "load.export.rows", "read.formats.tables.rows")  # fmt: skip
 THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
 
 
