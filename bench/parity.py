@@ -46,9 +46,8 @@ def with_tokenmill(texts: Texts, num_merges: int, variant: str) -> tuple[Merges,
     from tokenmill.encode.words.table import WordTable
     from tokenmill.vocabulary.bpe.learning import learn_merges
     from tokenmill.vocabulary.bpe.merges import MergeOptions
+    from tokenmill.vocabulary.bpe.parity import ParityOptions, learn_parity_merges
     from tokenmill.vocabulary.bpe.symbols import byte_symbols
-    from tokenmill.vocabulary.parity.options import ParityOptions
-    from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
 
     started = cpu_seconds()
     split = named_split("gpt2")
@@ -60,12 +59,12 @@ def with_tokenmill(texts: Texts, num_merges: int, variant: str) -> tuple[Merges,
         groups[name] = table.take()
     counting = cpu_seconds() - started
     symbols = byte_symbols()
+    options = MergeOptions(vocabulary_size=len(symbols) + num_merges)
     if variant == "classical":
-        options = MergeOptions(vocabulary_size=len(symbols) + num_merges)
         merges = learn_merges(groups[""], symbols, options)
     else:
-        chosen = ParityOptions(num_merges=num_merges, variant=variant)
-        merges = learn_parity_merges(groups, symbols, chosen, dev=groups).merges
+        chosen = ParityOptions(dev=groups, variant=variant)
+        merges = learn_parity_merges(groups, symbols, options, chosen).merges
     strings = merges.strings()
     spelled = [(strings[left], strings[right]) for left, right in merges.pairs.tolist()]
     return spelled, counting

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tokenmill.core.errors import UserError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe import learning, pairs
-from tokenmill.vocabulary.bpe.encoding import segment
 from tokenmill.vocabulary.bpe.learning import continue_merges, learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import (
@@ -130,7 +129,6 @@ def test_counting_anew_in_between_changes_nothing(words: list[str], level: int, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learning, "LEVEL", level)
         patch.setattr(pairs, "MORE_PAIRS", room)
-        patch.setattr(learning, "MERGES_A_CALL", 1)
         often = learn(counts, 300)
 
     once = learn(counts, 300)
@@ -146,21 +144,6 @@ def test_slots_beyond_32_bits_are_noted_in_64(monkeypatch: pytest.MonkeyPatch) -
     assert ours(learn(words, 400)) == ours(narrow)
 
 
-def test_tokens_with_equal_hashes_are_told_apart_by_their_strings() -> None:
-    # Polynomial hashes modulo 2^64 cannot tell the 2,048th Thue-Morse word from its complement.
-    word, complement = "a", "b"
-    for _ in range(11):
-        word, complement = word + complement, complement + word
-    texts = [f"{word} {complement} {word}"]
-    counts = words_of(texts, SPACES)
-    merges = learn_merges(
-        counts, character_symbols(counts, Alphabet()), MergeOptions(vocabulary_size=4096)
-    )
-
-    assert ours(merges) == library(texts, SPACES, vocab_size=4096)
-    assert {word, complement} <= set(merges.strings())
-
-
 def test_every_smaller_vocabulary_is_a_beginning() -> None:
     texts = [*standard_library(12), *STRANGE]
     words = words_of(texts)
@@ -171,7 +154,7 @@ def test_every_smaller_vocabulary_is_a_beginning() -> None:
 
         assert ours(cut) == ours(learn(words, size))
         encoded = sum(len(tokens) for tokens in encoder(cut).encode_batch(texts))
-        in_words = segment(byte_symbols().segment(words), cut)
+        in_words = cut.segment(byte_symbols().segment(words))
         assert lengths[size - 256] == cut.num_tokens() == encoded == in_words.num_tokens
 
 
@@ -184,7 +167,7 @@ def test_a_vocabulary_is_continued_where_it_ended(
     options = MergeOptions(vocabulary_size=300, max_token_length=max_token_length)
     whole = learn_merges(counts, byte_symbols(), options)
     first = whole.cut(256 + num_merges)
-    begun = segment(byte_symbols().segment(counts), first)
+    begun = first.segment(byte_symbols().segment(counts))
     rest = continue_merges(begun, given_symbols(first.strings(), first.texts()), options)
 
     assert np.concatenate([first.pairs, rest.pairs]).tolist() == whole.pairs.tolist()

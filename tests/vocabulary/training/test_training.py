@@ -16,7 +16,7 @@ from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.encode.words.splits import named_split
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
-from tokenmill.vocabulary.training.provenance import read_training
+from tokenmill.vocabulary.training.output import read_training
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
 
 
@@ -291,7 +291,7 @@ def test_a_stopped_training_with_other_texts_is_refused_or_overwritten(
         return train.train(inputs, tmp_path / "T", options, counting=counting, overwrite=overwrite)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "learn", killed)
+        patch.setitem(train.MODELS, "bpe", killed)
         with pytest.raises(KeyboardInterrupt):
             run("a.jsonl", overwrite=False)
     with pytest.raises(OutputConflictError, match="holds other word counts"):

@@ -1,5 +1,6 @@
-"""The loop that learns merges: take the most frequent pair, merge it everywhere, count new pairs.
+"""Merge a pair of tokens in all texts: replace it everywhere, and count the new pairs.
 
+Texts share the ids of tokens, but each has its own pairs: in text t, token i is `t * stride + i`.
 All new pairs of a merge contain the new token, so they are counted in arrays indexed by the other
 token. The work is proportional to the positions visited; a merge never reads a whole word.
 """
@@ -12,135 +13,99 @@ import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.compiled import compiled, inlined
-from tokenmill.vocabulary.bpe.heap import Heap, push, remove_first, replace_first
-from tokenmill.vocabulary.bpe.pairs import ID_BITS, ID_MASK, Pairs, add, allowed, find, note
+from tokenmill.vocabulary.bpe.pairs import Heaps, Pairs, add, allowed, find, note, push
 from tokenmill.vocabulary.bpe.slots import Integer, Slots, join, stop_of_pair, word_of
-from tokenmill.vocabulary.bpe.token_hashes import (
-    UNSURE,
-    Spelling,
-    following,
-    is_taken,
-    remember,
-)
 
-STOPPED, EXHAUSTED, FULL, ASKING = 0, 1, 2, 3
-"""Why the loop ended: the requested merges are done; no pair reaches the threshold; no room for
-more pairs or positions; a new token may be spelled like an existing one."""
-
-NUM_PAIRS, HEAP_SIZE, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, ANSWERED = 0, 1, 2, 3, 4, 5
-"""Indexes into `Books.sizes`. ANSWERED: whether ASKING was resolved for the first pair."""
+NUM_PAIRS, NUM_POSITIONS = 0, 1
+"""Indexes into `Scratch.sizes`."""
 
 
-class Neighbours(NamedTuple):
-    """The tokens before (row 0) and after (row 1) a new token; shape (2, max_tokens) each.
+class Scratch(NamedTuple):
+    """Room for one merge, and how full the arrays of pairs are.
 
-    All arrays are indexed by token id, except `tokens`.
+    The neighbours of a new token are the tokens before (row 0) and after (row 1) it. Their arrays
+    have shape (2, stride) and are indexed by token, except `tokens`.
     """
 
     counts: Int64Array
-    """Occurrences in the corpus."""
+    """Occurrences of neighbours in the text."""
     places: Int64Array
-    """Positions in the unique words."""
+    """Positions of neighbours in the unique words."""
     pairs: Int32Array
     """The index of the neighbour's pair with the new token."""
     tokens: Int32Array
     """The list of neighbours seen."""
-
-
-class Merged(NamedTuple):
-    """Where a pair was merged; the arrays fit the longest list of positions."""
-
     slots: Int64Array
+    """Where the pair was merged; this and the following arrays fit the longest list."""
     words: Int32Array
     lefts: Int32Array
     """The token before each merged pair, or -1."""
     rights: Int32Array
     """The token after each merged pair, or -1."""
-
-
-class Books(NamedTuple):
-    """The merges so far, and how full the arrays are."""
-
-    pairs: Int32Array
-    """Shape (max_merges, 2)."""
     masses: Int64Array
-    """Shape (max_merges,)."""
+    """Shape (num_texts,): how often the pair was merged in each text."""
     lengths: Int32Array
-    """Shape (max_tokens,): the length of each token that `max_length` limits."""
+    """Shape (num_ids,): the length of each token that `max_length` limits."""
     sizes: Int64Array
+    """Shape (2,): the numbers of pairs and positions."""
 
 
 class Limits(NamedTuple):
-    """The limits of merging."""
+    """What stays the same during all merges."""
 
-    num_merges: int
-    max_tokens: int
+    num_texts: int
+    stride: int
     threshold: int
+    """New pairs that occur less often are not recorded."""
     max_length: int
 
 
 @compiled
-def merge_pairs(
+def merge_pair(
     slots: Slots,
     pairs: Pairs,
-    heap: Heap,
-    spelling: Spelling,
-    room: tuple[Neighbours, Merged],
-    books: Books,
+    heaps: Heaps,
+    scratch: Scratch,
+    merge: tuple[int, int, int],
     limits: Limits,
-) -> int:
-    """Merge until a limit is reached; return why the loop ended.
+) -> bool:
+    """Merge (left, right) to a new token in all texts.
 
-    After FULL, count pairs again: the last merge was applied, but its new pairs were not recorded.
+    Returns whether the new pairs were recorded. If there was no room, count all pairs again.
     """
-    sizes = books.sizes
-    neighbours, merged = room
-    while sizes[NUM_MERGES] < limits.num_merges and sizes[NUM_TOKENS] < limits.max_tokens:
-        if sizes[HEAP_SIZE] == 0 or heap.counts[0] < limits.threshold:
-            return EXHAUSTED
-        pair = np.int64(heap.pairs[0])
-        count = pairs.counts[pair]
-        if count < limits.threshold:
-            sizes[HEAP_SIZE] = remove_first(heap, sizes[HEAP_SIZE], pairs.keys)
-            continue
-        if count != heap.counts[0]:
-            replace_first(heap, sizes[HEAP_SIZE], count, pair, pairs.keys)
-            continue
-        left, right = pairs.keys[pair] >> ID_BITS, pairs.keys[pair] & ID_MASK
-        new = sizes[NUM_TOKENS]
-        if not sizes[ANSWERED]:
-            value, power = following(spelling, left, right)
-            if spelling.beginnings[left] == UNSURE or is_taken(spelling, value):
-                return ASKING
-            spelling.beginnings[new] = spelling.beginnings[left]
-            remember(spelling, new, value, power)
-        sizes[ANSWERED] = 0
-        sizes[HEAP_SIZE] = remove_first(heap, sizes[HEAP_SIZE], pairs.keys)
+    fits = True
+    for text in range(limits.num_texts):
+        shift = text * limits.stride
+        left, right, new = merge[0] + shift, merge[1] + shift, merge[2] + shift
         slots.sizes[new] = slots.sizes[left] + slots.sizes[right]
-        books.lengths[new] = books.lengths[left] + books.lengths[right]
-        number = merge_places(slots, pairs, pair, merged, (left, right, new))
-        mass = count_neighbours(slots, number, merged, neighbours, new)
-        merge = sizes[NUM_MERGES]
-        books.pairs[merge, 0], books.pairs[merge, 1] = left, right
-        books.masses[merge] = mass[0]
-        sizes[NUM_TOKENS] += 1
-        sizes[NUM_MERGES] += 1
-        fits = _replace_pairs(pairs, heap, neighbours, mass, (left, right, new), books, limits)
-        pairs.counts[pair] = 0
+        scratch.lengths[new] = scratch.lengths[left] + scratch.lengths[right]
+        scratch.masses[text] = 0
+        pair = find(pairs, left, right)
+        if pair < 0:
+            continue
+        number = _merge_places(slots, pairs, pair, scratch, (left, right, new))
+        seen = _count_neighbours(slots, number, scratch, new, shift)
+        scratch.masses[text] = seen[0]
         if fits:
-            note_positions(slots, pairs, number, merged, neighbours)
-        forget(neighbours, mass)
-        if not fits:
-            return FULL
-    return STOPPED
+            merged = (left, right, new)
+            fits = _replace_pairs(pairs, heaps, scratch, seen, merged, text, limits)
+            if fits:
+                _note_positions(slots, pairs, number, scratch, shift)
+        pairs.counts[pair] = 0
+        for side in range(2):
+            for i in range(seen[1 + side]):
+                token = scratch.tokens[side, i]
+                scratch.counts[side, token] = 0
+                scratch.places[side, token] = 0
+    return fits
 
 
 @inlined
-def merge_places(
+def _merge_places(
     slots: Slots,
     pairs: Pairs,
     pair: Integer,
-    merged: Merged,
+    scratch: Scratch,
     merge: tuple[Integer, Integer, Integer],
 ) -> int:
     """Merge all occurrences of a pair, from left to right; return their number."""
@@ -155,15 +120,15 @@ def merge_places(
         if stop_of_pair(slots, slot, word, left, right) < 0:
             continue
         join(slots, slot, left, right, new)
-        merged.slots[number] = slot
-        merged.words[number] = word
+        scratch.slots[number] = slot
+        scratch.words[number] = word
         number += 1
     return number
 
 
 @inlined
-def count_neighbours(
-    slots: Slots, number: int, merged: Merged, neighbours: Neighbours, new: Integer
+def _count_neighbours(
+    slots: Slots, number: int, scratch: Scratch, new: Integer, shift: Integer
 ) -> tuple[Integer, int, int]:
     """Count the tokens before and after each new token.
 
@@ -174,40 +139,40 @@ def count_neighbours(
     """
     mass, num_lefts, num_rights = np.int64(0), 0, 0
     for i in range(number):
-        slot = merged.slots[i]
-        word = np.int64(merged.words[i])
+        slot = scratch.slots[i]
+        word = np.int64(scratch.words[i])
         count = slots.counts[word]
         mass += count
-        token = np.int32(-1)
+        token = np.int64(-1)
         if slot > slots.offsets[word] and slots.ids[slot - 1] != new:
-            token = slots.ids[slot - 1]
-            if neighbours.places[0, token] == 0:
-                neighbours.tokens[0, num_lefts] = token
+            token = np.int64(slots.ids[slot - 1] - shift)
+            if scratch.places[0, token] == 0:
+                scratch.tokens[0, num_lefts] = token
                 num_lefts += 1
-            neighbours.places[0, token] += 1
-            neighbours.counts[0, token] += count
-        merged.lefts[i] = token
-        token = np.int32(-1)
+            scratch.places[0, token] += 1
+            scratch.counts[0, token] += count
+        scratch.lefts[i] = token
+        token = np.int64(-1)
         stop = slot + slots.sizes[new]
         if stop < slots.offsets[word + 1]:
-            token = slots.ids[stop]
-            if neighbours.places[1, token] == 0:
-                neighbours.tokens[1, num_rights] = token
+            token = np.int64(slots.ids[stop] - shift)
+            if scratch.places[1, token] == 0:
+                scratch.tokens[1, num_rights] = token
                 num_rights += 1
-            neighbours.places[1, token] += 1
-            neighbours.counts[1, token] += count
-        merged.rights[i] = token
+            scratch.places[1, token] += 1
+            scratch.counts[1, token] += count
+        scratch.rights[i] = token
     return mass, num_lefts, num_rights
 
 
 @inlined
 def _replace_pairs(
     pairs: Pairs,
-    heap: Heap,
-    neighbours: Neighbours,
-    mass: tuple[Integer, int, int],
+    heaps: Heaps,
+    scratch: Scratch,
+    seen: tuple[Integer, int, int],
     merge: tuple[Integer, Integer, Integer],
-    books: Books,
+    text: int,
     limits: Limits,
 ) -> bool:
     """Replace the pairs of the merged tokens with their neighbours by pairs with the new token.
@@ -215,54 +180,49 @@ def _replace_pairs(
     Returns whether there was enough room.
     """
     left, right, new = merge
-    sizes = books.sizes
+    sizes, shift = scratch.sizes, text * limits.stride
     for side in range(2):
-        for i in range(mass[1 + side]):
-            token = np.int64(neighbours.tokens[side, i])
-            count = neighbours.counts[side, token]
+        for i in range(seen[1 + side]):
+            neighbour = np.int64(scratch.tokens[side, i])
+            token = neighbour + shift
+            count = scratch.counts[side, neighbour]
             # If two new tokens are adjacent, the old pair between them was (right, left).
             before = left if token == new else token
             old = find(pairs, right, before) if side else find(pairs, before, left)
             first, second = (new, token) if side else (token, new)
             if old >= 0:
                 pairs.counts[old] -= count
-            neighbours.pairs[side, token] = -1
+            scratch.pairs[side, neighbour] = -1
             if count < limits.threshold:
                 continue
-            if not allowed(books.lengths, first, second, limits.max_length):
+            if not allowed(scratch.lengths, first, second, limits.max_length):
                 continue
             pair, start = sizes[NUM_PAIRS], sizes[NUM_POSITIONS]
-            places = neighbours.places[side, token]
+            places = scratch.places[side, neighbour]
             if pair == len(pairs.keys) or start + places > len(pairs.positions):
                 return False
+            has_heap = text < len(heaps.sizes)
+            if has_heap and heaps.starts[text] + heaps.sizes[text] == heaps.starts[text + 1]:
+                return False
             add(pairs, pair, first, second, count, start)
-            neighbours.pairs[side, token] = pair
-            sizes[HEAP_SIZE] = push(heap, sizes[HEAP_SIZE], count, pair, pairs.keys)
+            if has_heap:
+                push(heaps, pairs.keys, text, count, pair)
+            scratch.pairs[side, neighbour] = pair
             sizes[NUM_PAIRS] += 1
             sizes[NUM_POSITIONS] += places
     return True
 
 
 @inlined
-def note_positions(
-    slots: Slots, pairs: Pairs, number: int, merged: Merged, neighbours: Neighbours
+def _note_positions(
+    slots: Slots, pairs: Pairs, number: int, scratch: Scratch, shift: Integer
 ) -> None:
     """Record the positions of the pairs of the new tokens with their neighbours."""
     for i in range(number):
-        token = np.int64(merged.lefts[i])
-        if token >= 0 and neighbours.pairs[0, token] >= 0:
-            start = merged.slots[i] - slots.sizes[token]
-            note(pairs, np.int64(neighbours.pairs[0, token]), start)
-        token = np.int64(merged.rights[i])
-        if token >= 0 and neighbours.pairs[1, token] >= 0:
-            note(pairs, np.int64(neighbours.pairs[1, token]), merged.slots[i])
-
-
-@inlined
-def forget(neighbours: Neighbours, mass: tuple[Integer, int, int]) -> None:
-    """Reset the counts of neighbours."""
-    for side in range(2):
-        for i in range(mass[1 + side]):
-            token = neighbours.tokens[side, i]
-            neighbours.counts[side, token] = 0
-            neighbours.places[side, token] = 0
+        token = np.int64(scratch.lefts[i])
+        if token >= 0 and scratch.pairs[0, token] >= 0:
+            start = scratch.slots[i] - slots.sizes[token + shift]
+            note(pairs, np.int64(scratch.pairs[0, token]), start)
+        token = np.int64(scratch.rights[i])
+        if token >= 0 and scratch.pairs[1, token] >= 0:
+            note(pairs, np.int64(scratch.pairs[1, token]), scratch.slots[i])

@@ -1,4 +1,4 @@
-"""Learned merges, which give a vocabulary of every smaller size, and the corpus length at each."""
+"""Learned merges: they give a vocabulary of every smaller size, and encode words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.vocabulary.bpe.symbols import Symbols
+from tokenmill.kernels.merges import MergeTable, merge_words
+from tokenmill.kernels.pair_table import pair_table
+from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
+
+NO_DROPOUT = np.uint64(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +93,16 @@ class Merges:
             if token == len(texts):
                 texts.append(texts[left] + texts[right])
         return texts
+
+    def segment(self, words: SegmentedWords) -> SegmentedWords:
+        """Apply the merges to words of symbols: all merges to one word at a time, like an encoder.
+
+        Training applies one merge to all words at a time.
+        """
+        lefts, rights = (np.ascontiguousarray(side) for side in self.pairs.T)
+        # Of merges that join the same pair, the last one wins, as in the library.
+        table = pair_table(lefts, rights, np.arange(len(self), dtype=np.int32))
+        ids, offsets = merge_words(
+            words.ids, words.offsets.copy(), MergeTable(table, self.ids), NO_DROPOUT, NO_DROPOUT
+        )
+        return SegmentedWords(ids, offsets, words.counts, words.num_fixed, words.num_dropped)

@@ -3,14 +3,13 @@
 The positions of a pair are contiguous in one array, in the order of the corpus, and written once.
 A position becomes stale if one of its tokens is merged; readers detect that.
 
-Only pairs with at least `threshold` occurrences are kept. Counts only fall, so no other pair can be
-the most frequent one while any of these is left. Then all pairs are counted again, with a lower
-threshold. This keeps tables small: most pairs of a corpus occur once or twice.
+Each text has a heap of its pairs. Its entries are updated lazily: an entry holds the count of its
+pair when it was last read. Counts only fall, so an entry is never too low, and one that is too high
+is corrected when it reaches the top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +42,21 @@ class Pairs(NamedTuple):
     """The number of positions of each pair, including stale ones."""
     positions: UInt32Array | Int64Array
     """Slots of left tokens; int64 for more than 2^32 slots."""
+
+
+class Heaps(NamedTuple):
+    """Binary heaps of pairs: largest count first, then the left token that is first in `order`,
+    then the right one.
+    """
+
+    counts: Int64Array
+    pairs: Int32Array
+    starts: Int64Array
+    """Shape (num_heaps + 1,): where the entries of each heap begin."""
+    sizes: Int64Array
+    """Shape (num_heaps,): the number of entries of each heap."""
+    order: Int64Array
+    """Shape (num_ids,): lower numbers come first."""
 
 
 @inlined
@@ -83,28 +97,82 @@ def allowed(lengths: Int32Array, left: Integer, right: Integer, max_length: int)
     return bool(together < max_length or together == 2)
 
 
-def count_pairs(
-    slots: Slots, lengths: Int32Array, max_length: int
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Count all pairs that may be merged, in words where each token takes one slot.
+@inner
+def _precedes(heaps: Heaps, keys: Int64Array, count: Integer, pair: Integer, place: int) -> bool:
+    """Whether a pair comes before the entry at a place."""
+    if count != heaps.counts[place]:
+        return bool(count > heaps.counts[place])
+    key, other = keys[pair], keys[heaps.pairs[place]]
+    if key >> ID_BITS != other >> ID_BITS:
+        return bool(heaps.order[key >> ID_BITS] < heaps.order[other >> ID_BITS])
+    return bool(heaps.order[key & ID_MASK] < heaps.order[other & ID_MASK])
 
-    Returns:
-        The keys, counts and numbers of positions of the pairs; shape (num_pairs,) each.
-    """
-    entries = _count_pairs(slots, lengths, max_length)
-    return _columns(entries[entries[:, PLACES] > 0])
+
+@inlined
+def push(heaps: Heaps, keys: Int64Array, heap: Integer, count: Integer, pair: Integer) -> None:
+    """Add an entry to a heap."""
+    start, child = heaps.starts[heap], heaps.sizes[heap]
+    heaps.sizes[heap] += 1
+    while child > 0:
+        parent = (child - 1) >> 1
+        if not _precedes(heaps, keys, count, pair, start + parent):
+            break
+        heaps.counts[start + child] = heaps.counts[start + parent]
+        heaps.pairs[start + child] = heaps.pairs[start + parent]
+        child = parent
+    heaps.counts[start + child] = count
+    heaps.pairs[start + child] = pair
 
 
-def _columns(entries: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-    keys, counts, places = (np.ascontiguousarray(column) for column in entries.T)
-    return keys, counts, places
+@inner
+def _replace_first(
+    heaps: Heaps, keys: Int64Array, heap: int, count: Integer, pair: Integer
+) -> None:
+    """Replace the first entry of a heap."""
+    start, size = heaps.starts[heap], heaps.sizes[heap]
+    place, child = np.int64(0), np.int64(1)
+    while child < size:
+        other = start + child + 1
+        if child + 1 < size and _precedes(
+            heaps, keys, heaps.counts[other], np.int64(heaps.pairs[other]), start + child
+        ):
+            child += 1
+        if _precedes(heaps, keys, count, pair, start + child):
+            break
+        heaps.counts[start + place] = heaps.counts[start + child]
+        heaps.pairs[start + place] = heaps.pairs[start + child]
+        place = child
+        child = 2 * place + 1
+    heaps.counts[start + place] = count
+    heaps.pairs[start + place] = pair
 
 
 @compiled
-def _count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
-    """Count pairs in a hash table, shape (num_entries, 3): key, occurrences, number of positions.
+def most_frequent(
+    heaps: Heaps, keys: Int64Array, counts: Int64Array, heap: int, threshold: int
+) -> int:
+    """Return the key of the first pair of a heap; -1 if none occurs `threshold` times."""
+    start = heaps.starts[heap]
+    while heaps.sizes[heap] > 0:
+        pair = np.int64(heaps.pairs[start])
+        if counts[pair] == heaps.counts[start]:
+            return int(keys[pair]) if counts[pair] >= threshold else NOTHING
+        count = counts[pair]
+        if count < threshold:  # remove it: the last entry takes its place
+            heaps.sizes[heap] -= 1
+            last = start + heaps.sizes[heap]
+            count, pair = heaps.counts[last], np.int64(heaps.pairs[last])
+        _replace_first(heaps, keys, heap, count, pair)
+    return NOTHING
 
-    A free entry has no positions.
+
+@compiled
+def count_pairs(slots: Slots, lengths: Int32Array, max_length: int) -> Int64Array:
+    """Count pairs in a hash table, in words where each token takes one slot.
+
+    Returns:
+        Shape (num_entries, 3): key, occurrences, number of positions. A free entry has no
+        positions.
     """
     entries = np.zeros((1 << 12, 3), np.int64)
     size = 0
@@ -148,19 +216,12 @@ def _rehashed(entries: Int64Array) -> Int64Array:
 
 
 @compiled
-def indexed(keys: Int64Array, num_slots: int) -> PairTable:
-    """Build a table from pairs to their indexes; `num_slots` is a power of two."""
-    table = PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32))
-    for i in range(len(keys)):
-        slot = slot_of(table, keys[i] >> ID_BITS, keys[i] & ID_MASK)
-        table.keys[slot] = keys[i]
-        table.values[slot] = i
-    return table
-
-
-@compiled
-def note_all(slots: Slots, pairs: Pairs) -> None:
-    """Record the positions of the pairs, in words where each token takes one slot."""
+def _index(slots: Slots, pairs: Pairs, num_pairs: int) -> None:
+    """Fill the table of the first pairs, and record their positions."""
+    for i in range(num_pairs):
+        slot = slot_of(pairs.table, pairs.keys[i] >> ID_BITS, pairs.keys[i] & ID_MASK)
+        pairs.table.keys[slot] = pairs.keys[i]
+        pairs.table.values[slot] = i
     for word in range(len(slots.counts)):
         for i in range(slots.offsets[word], slots.offsets[word + 1] - 1):
             index = find(pairs, slots.ids[i], slots.ids[i + 1])
@@ -168,34 +229,49 @@ def note_all(slots: Slots, pairs: Pairs) -> None:
                 note(pairs, index, i)
 
 
-def frequent_pairs(
-    slots: Slots, lengths: Int32Array, max_length: int, thresholds: Callable[[int], int]
-) -> tuple[Pairs, Int64Array, int]:
-    """Index the most frequent pairs; `thresholds` maps the highest count to the lowest to keep.
+def index_pairs(
+    slots: Slots, entries: Int64Array, order: Int64Array, heap_of: Int32Array, num_heaps: int
+) -> tuple[Pairs, Heaps]:
+    """Index counted pairs, with room for three times as many more.
 
-    Returns:
-        The pairs, sorted by falling count, then key, with room for more; the number of positions
-        of each; and the threshold.
+    Args:
+        slots: Words where each token takes one slot.
+        entries: The pairs, as from `count_pairs`.
+        order: See `Heaps`.
+        heap_of: Shape (num_ids,): the heap of pairs with this left token, in rising order;
+            `num_heaps` and above for none.
+        num_heaps: The number of heaps.
     """
-    entries = _count_pairs(slots, lengths, max_length)
-    threshold = thresholds(int(entries[:, COUNT].max()))
-    chosen = entries[entries[:, COUNT] >= threshold]
-    del entries
-    keys, counts, places = _columns(chosen[np.lexsort((chosen[:, KEY], -chosen[:, COUNT]))])
-    num_positions = int(places.sum())
+    lefts, rights = entries[:, KEY] >> ID_BITS, entries[:, KEY] & ID_MASK
+    heap = heap_of[lefts]
+    chosen = np.lexsort((order[rights], order[lefts], -entries[:, COUNT], heap))
+    keys, counts, places = (np.ascontiguousarray(column) for column in entries[chosen].T)
+    number, num_positions = len(keys), int(places.sum())
+    in_heaps = np.bincount(heap, minlength=num_heaps)[:num_heaps]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(4 * in_heaps + MORE_PAIRS)])
+    more = 3 * number + num_heaps * MORE_PAIRS
+    heaps = Heaps(
+        np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int32), starts, in_heaps, order
+    )
+    first = 0
+    for start, size in zip(starts.tolist(), in_heaps.tolist(), strict=False):
+        # Pairs sorted from the largest count are already a heap.
+        heaps.counts[start : start + size] = counts[first : first + size]
+        heaps.pairs[start : start + size] = np.arange(first, first + size)
+        first += size
+    num_slots = 1 << (2 * (number + more) - 1).bit_length()
     room = 2 * num_positions + MORE_PAIRS
-    more = len(keys) * 3 + MORE_PAIRS
     wide = len(slots.ids) > MAX_NARROW_SLOTS
     pairs = Pairs(
-        indexed(keys, 1 << (2 * (len(keys) + more) - 1).bit_length()),
+        PairTable(np.full(num_slots, NOTHING, np.int64), np.full(num_slots, NOTHING, np.int32)),
         _longer(keys, more),
         _longer(counts, more),
         _longer(np.cumsum(places) - places, more),
-        np.zeros(len(keys) + more, np.int64),
+        np.zeros(number + more, np.int64),
         np.empty(room, np.int64) if wide else np.empty(room, np.uint32),
     )
-    note_all(slots, pairs)
-    return pairs, places, threshold
+    _index(slots, pairs, number)
+    return pairs, heaps
 
 
 def _longer(array: Int64Array, more: int) -> Int64Array:

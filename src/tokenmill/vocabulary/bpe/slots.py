@@ -73,10 +73,10 @@ def join(slots: Slots, slot: Integer, left: Integer, right: Integer, new: Intege
 
 
 @compiled
-def repack(slots: Slots, alias: int, token: int) -> tuple[int, int]:
+def _repack(slots: Slots) -> tuple[int, int]:
     """Give every token one slot, in place; drop words of one token, which cannot merge further.
 
-    Tokens with the id `alias` become `token`. Returns the numbers of slots and words left.
+    Returns the numbers of slots and words left.
     """
     num_slots, num_words = 0, 0
     start = slots.offsets[0]
@@ -86,11 +86,10 @@ def repack(slots: Slots, alias: int, token: int) -> tuple[int, int]:
         if place == stop or place + slots.sizes[slots.ids[place]] == stop:
             continue
         while place < stop:
-            found = slots.ids[place]
-            place += slots.sizes[found]
             if num_slots & ((1 << BLOCK_BITS) - 1) == 0:
                 slots.blocks[num_slots >> BLOCK_BITS] = num_words
-            slots.ids[num_slots] = token if found == alias else found
+            slots.ids[num_slots] = slots.ids[place]
+            place += slots.sizes[slots.ids[place]]
             num_slots += 1
         slots.counts[num_words] = slots.counts[word]
         num_words += 1
@@ -98,9 +97,9 @@ def repack(slots: Slots, alias: int, token: int) -> tuple[int, int]:
     return num_slots, num_words
 
 
-def packed(slots: Slots, alias: int = INSIDE, token: int = INSIDE) -> Slots:
-    """Return the slots after `repack`, which overwrites the arrays."""
-    num_slots, num_words = repack(slots, alias, token)
+def packed(slots: Slots) -> Slots:
+    """Return the words of several tokens, each in one slot; overwrites the arrays."""
+    num_slots, num_words = _repack(slots)
     slots.offsets[0] = 0
     slots.sizes[:] = 1
     return Slots(

@@ -19,7 +19,6 @@ import numpy as np
 
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.vocabulary.bpe.encoding import segment
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import Symbols, given_symbols
@@ -57,7 +56,7 @@ def learn_merges_after_runs(
         [*symbols.strings, *(space * len(run) for run in runs)],
         [*symbols.texts, *(run.encode() for run in runs)],
     )
-    learnt = continue_merges(segment(symbols.segment(words), first), seeded, options, advance)
+    learnt = continue_merges(first.segment(symbols.segment(words)), seeded, options, advance)
     return Merges(
         symbols,
         np.concatenate([first.pairs, learnt.pairs]),
@@ -77,7 +76,7 @@ def _runs(words: WordCounts, symbols: Symbols, longest: int) -> Merges:
     made = np.arange(len(symbols), len(symbols) + len(merges), dtype=np.int32)
     runs = Merges(symbols, pairs, made, np.zeros(len(merges), np.int64), words.num_bytes)
     some = symbols.segment(_with_two_spaces(words))
-    lengths = [segment(some, _beginning(runs, n)).num_tokens for n in range(len(merges) + 1)]
+    lengths = [_beginning(runs, n).segment(some).num_tokens for n in range(len(merges) + 1)]
     return replace(runs, masses=-np.diff(lengths))
 
 

@@ -57,9 +57,9 @@ class Symbols:
     prefix: str = ""
     """The prefix of every symbol that continues a word; merged tokens have it only once."""
     table: Int32Array = field(default_factory=lambda: np.empty((0, 0), np.int32))
-    """Ids of bytes, shape (1, 256); or of code points, shape (1 or 4, 0x110000). The row is 0 for
-    the first character of a word, else 1, plus 2 for the last one. DROPPED or FALLS_BACK if there
-    is no id. Shape (0, 0) for words that are already segmented."""
+    """Ids of bytes, shape (1, 256); or of code points, shape (1 or 2, 0x110000), where the second
+    row is for characters inside a word. DROPPED or FALLS_BACK if there is no id. Shape (0, 0) for
+    words that are already segmented."""
     fallback: Int32Array = field(default_factory=lambda: np.empty(0, np.int32))
     """Shape (256,): ids of bytes, with byte fallback; else (0,)."""
 
@@ -105,12 +105,8 @@ class Alphabet:
     limit: int | None = None
     """The maximum number of characters; the most frequent ones are kept. Ties go to smaller code
     points (in the `tokenizers` library, to any)."""
-    initial: str = ""
-    """Characters that are always symbols; they count as the most frequent."""
     prefix: str = ""
     """The prefix of every character of a word except the first (WordPiece: "##")."""
-    suffix: str = ""
-    """The suffix of the last character of a word."""
     byte_fallback: bool = False
     """Whether other characters become <0x00> ... <0xFF>, which never merge."""
 
@@ -120,31 +116,28 @@ def character_symbols(
 ) -> Symbols:
     """Return the characters of a corpus, in the order of their code points.
 
-    Forms with a prefix or a suffix follow, sorted. The `tokenizers` library numbers those in the
+    Forms with a prefix follow, sorted. The `tokenizers` library numbers those in the
     order of a hash table, so its ids differ from run to run.
 
     Raises:
         UserError: the counts are so large that their sum could overflow.
     """
     require_countable(words.offsets, words.counts)
-    rows = 1 + 3 * bool(alphabet.prefix or alphabet.suffix)
+    rows = 1 + bool(alphabet.prefix)
     seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
     _count_characters(*_read_only(words), seen)
     specials = list(dict.fromkeys(special_tokens))
     strings = {token: token.encode() for token in specials}
     if alphabet.byte_fallback:
         strings |= {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
-    kept = _most_frequent(seen.sum(axis=0), alphabet)
+    kept = _most_frequent(seen.sum(axis=0), alphabet.limit)
     for code in kept:
         strings.setdefault(chr(code), chr(code).encode())
     # Special tokens of one character also belong to the alphabet.
     kept = sorted({*kept, *(ord(token) for token in specials if len(token) == 1)})
-    forms = []
-    for row in range(rows if rows > 1 else 0):
-        prefix, suffix = alphabet.prefix * (row & 1), alphabet.suffix * (row >> 1)
-        forms += [(f"{prefix}{chr(code)}{suffix}", row, code) for code in kept if seen[row, code]]
-    for string, _, code in sorted(forms):
-        strings.setdefault(string, chr(code).encode())
+    inside = [code for code in kept if rows > 1 and seen[1, code]]
+    for code in inside:
+        strings.setdefault(alphabet.prefix + chr(code), chr(code).encode())
     ids = {string: i for i, string in enumerate(strings)}
     table = np.full((rows, NUM_CODE_POINTS), DROPPED, np.int32)
     fallback = np.empty(0, np.int32)
@@ -152,8 +145,8 @@ def character_symbols(
         table[:] = FALLS_BACK
         fallback = np.array([ids[f"<0x{byte:02X}>"] for byte in range(256)], np.int32)
     table[0, kept] = [ids[chr(code)] for code in kept]
-    for string, row, code in forms:
-        table[row, code] = ids[string]
+    if inside:
+        table[1, inside] = [ids[alphabet.prefix + chr(code)] for code in inside]
     lengths = np.ones(len(strings), np.int32)
     texts = tuple(strings.values())
     return Symbols(tuple(strings), texts, lengths, alphabet.prefix, table, fallback)
@@ -178,12 +171,11 @@ def require_countable(offsets: Int64Array, counts: Int64Array) -> None:
         )
 
 
-def _most_frequent(counts: Int64Array, alphabet: Alphabet) -> list[int]:
-    """Return the code points of the alphabet, sorted."""
-    counts[[ord(character) for character in alphabet.initial]] = np.iinfo(np.int64).max
+def _most_frequent(counts: Int64Array, limit: int | None) -> list[int]:
+    """Return the code points of the most frequent characters, sorted."""
     codes = np.flatnonzero(counts)
-    if alphabet.limit is not None:
-        codes = codes[np.argsort(-counts[codes], kind="stable")[: alphabet.limit]]
+    if limit is not None:
+        codes = codes[np.argsort(-counts[codes], kind="stable")[:limit]]
     kept: list[int] = np.sort(codes).tolist()
     return kept
 
@@ -217,8 +209,6 @@ def _count_characters(
         row = 0
         while place < stop:
             code, place = _decode(data, place, stop)
-            if rows > 1 and place == stop:
-                row += 2
             seen[row, code] += counts[word]
             row = int(rows > 1)
 
@@ -245,8 +235,6 @@ def _segment(
         while place < stop:
             start = place
             code, place = _decode(data, place, stop)
-            if rows > 1 and place == stop:
-                row += 2
             token = table[row, code]
             row = int(rows > 1)
             if token >= 0:

@@ -30,7 +30,7 @@ from tokenmill.vocabulary.changing.extend import extend
 from tokenmill.vocabulary.changing.record import Change, require_free, write_change
 from tokenmill.vocabulary.changing.renumbering import NewIds, renumbered_config
 from tokenmill.vocabulary.changing.trim import trim
-from tokenmill.vocabulary.training.provenance import versions
+from tokenmill.vocabulary.training.output import versions
 
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
@@ -13,87 +14,65 @@ from tokenmill.encode.words.splits import Split
 from tokenmill.store.counts.folder import open_counts
 from tokenmill.vocabulary.bpe.learning import learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
+from tokenmill.vocabulary.bpe.parity import ParityOptions, learn_parity_merges
 from tokenmill.vocabulary.bpe.space_runs import learn_merges_after_runs
 from tokenmill.vocabulary.bpe.symbols import Alphabet, Symbols, byte_symbols, character_symbols
-from tokenmill.vocabulary.parity.options import ParityOptions
-from tokenmill.vocabulary.parity.parity_merges import learn_parity_merges
-from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary, alphabet_limit
-from tokenmill.vocabulary.training.output import spelled
-from tokenmill.vocabulary.training.tokenizer_json import (
-    bpe_model,
-    compose,
-    numbered,
-    pre_tokenizers,
+from tokenmill.vocabulary.training.tokenizer_json import bpe_model, finished, pre_tokenizers
+from tokenmill.vocabulary.training.training_input import (
+    TrainedModel,
+    TrainingInput,
+    Vocabulary,
+    alphabet_limit,
 )
 
 SMALLEST_SIZE = 512
 """The first size of the curve; the following ones are doubled."""
 
 
-def learn_bpe(lesson: Lesson, advance: Advance) -> Learned:
+def learn_bpe(given: TrainingInput, advance: Advance) -> TrainedModel:
     """Learn the merges of the largest vocabulary; smaller vocabularies use the first of them.
 
     Raises:
         UserError: a vocabulary is too small for the alphabet and the special tokens.
     """
-    options = lesson.options
-    symbols = _symbols(lesson)
-    num_first = len(symbols) + max(options.vocabulary.whitespace_runs - 1, 0)
-    for size in (options.size, *options.smaller_sizes):
-        _require_room(size, num_first, lesson)
-    learn = _learn_alike if options.groups.parity else _learn_most_frequent
-    merges, remarks = learn(lesson, symbols, advance)
-    largest = merges.vocabulary_size + len(lesson.specials)
-    smaller = [size for size in reversed(options.smaller_sizes) if size < largest]
-    vocabularies = [_vocabulary(merges, lesson)]
-    vocabularies += [
-        _vocabulary(merges.cut(size - len(lesson.specials)), lesson) for size in smaller
-    ]
-    if vocabularies[0].num_tokens is None:
-        return Learned(vocabularies, remarks=remarks)
-    curve = _curve(merges, len(lesson.specials), [*smaller, largest])
-    return Learned(vocabularies, curve, remarks)
-
-
-def _learn_most_frequent(
-    lesson: Lesson, symbols: Symbols, advance: Advance
-) -> tuple[Merges, list[str]]:
-    vocabulary = lesson.options.vocabulary
+    options, num_specials = given.options.vocabulary, len(given.specials)
+    symbols = _symbols(given)
+    num_first = len(symbols) + max(options.whitespace_runs - 1, 0)
+    for size in (given.options.size, *given.options.smaller_sizes):
+        _require_room(size, num_first, given)
     limits = MergeOptions(
-        vocabulary_size=lesson.options.size - len(lesson.specials),
-        min_frequency=vocabulary.min_frequency,
-        max_token_length=vocabulary.max_token_length,
+        vocabulary_size=given.options.size - num_specials,
+        min_frequency=options.min_frequency,
+        max_token_length=options.max_token_length,
     )
-    if vocabulary.whitespace_runs > 1:
-        longest = vocabulary.whitespace_runs
-        return learn_merges_after_runs(lesson.words, symbols, longest, limits, advance), []
-    return learn_merges(lesson.words, symbols, limits, advance), []
+    remarks: list[str] = []
+    if given.options.groups.parity:
+        merges, remarks = _learn_alike(given, symbols, limits, advance)
+    elif options.whitespace_runs > 1:
+        longest = options.whitespace_runs
+        merges = learn_merges_after_runs(given.words, symbols, longest, limits, advance)
+    else:
+        merges = learn_merges(given.words, symbols, limits, advance)
+    sizes = given.sizes(merges.vocabulary_size)
+    vocabularies = [_vocabulary(merges.cut(size - num_specials), given) for size in sizes]
+    if vocabularies[0].num_tokens is None:
+        return TrainedModel(vocabularies, remarks=remarks)
+    return TrainedModel(vocabularies, _curve(merges, num_specials, sizes), remarks)
 
 
-def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Merges, list[str]]:
+def _learn_alike(
+    given: TrainingInput, symbols: Symbols, limits: MergeOptions, advance: Advance
+) -> tuple[Merges, list[str]]:
     """Learn parity-aware merges; also return notes on what each group gained."""
-    vocabulary, groups = lesson.options.vocabulary, lesson.options.groups
-    limits = ParityOptions(
-        num_merges=lesson.options.size - len(lesson.specials) - len(symbols),
-        variant=groups.parity or "base",
-        min_frequency=vocabulary.min_frequency,
-        max_token_length=vocabulary.max_token_length,
-    )
-    dev = None
+    groups, premiums = given.options.groups, given.options.byte_premiums
+    dev = ratios = None
     if groups.parity_counts is not None:
-        dev = _parallel_words(groups.parity_counts, lesson)
-    premiums = lesson.options.byte_premiums
-    ratios = {name: premiums.get(name, 1.0) for name in lesson.groups}
-    found = learn_parity_merges(
-        lesson.groups,
-        symbols,
-        limits,
-        dev=dev,
-        ratios=None if dev is not None else ratios,
-        advance=advance,
-    )
-    before, after = found.tokens[:, 0], found.tokens[:, 1]
-    shares = sorted(zip((before / after).tolist(), found.languages, strict=True))
+        dev = _parallel_words(groups.parity_counts, given)
+    else:
+        ratios = {name: premiums.get(name, 1.0) for name in given.groups}
+    parity = ParityOptions(dev=dev, ratios=ratios, variant=groups.parity or "base")
+    found = learn_parity_merges(given.groups, symbols, limits, parity, advance)
+    shares = sorted((share, name) for name, share in found.compression.items())
     (least, worst), (most, best) = shares[0], shares[-1]
     remarks = [f"merges compress groups {least:.2f} times ({worst}) to {most:.2f} times ({best})"]
     if found.exhausted:
@@ -101,64 +80,64 @@ def _learn_alike(lesson: Lesson, symbols: Symbols, advance: Advance) -> tuple[Me
     return found.merges, remarks
 
 
-def _parallel_words(folder: str, lesson: Lesson) -> dict[str, WordCounts]:
+def _parallel_words(folder: str, given: TrainingInput) -> dict[str, WordCounts]:
     """Return the words of the parallel texts, which decide which group is compressed worst."""
     parallel = open_counts(folder)
-    if lesson.split.steps != parallel.split.steps:
+    if given.split.steps != parallel.split.steps:
         hint = "count both with the same --split"
         raise UserError(
             "the parallel texts were counted with another split", where=folder, hint=hint
         )
-    return {name: parallel.groups[name] for name in lesson.groups if name in parallel.groups}
+    return {name: parallel.groups[name] for name in given.groups if name in parallel.groups}
 
 
-def _symbols(lesson: Lesson) -> Symbols:
-    vocabulary = lesson.options.vocabulary
-    if lesson.split.byte_level:
+def _symbols(given: TrainingInput) -> Symbols:
+    vocabulary = given.options.vocabulary
+    if given.split.byte_level:
         for name in ("character_coverage", "limit_alphabet", "byte_fallback"):
             if getattr(vocabulary, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} works only with models over characters",
-                    why=f"the split {lesson.split.name!r} represents texts as bytes",
+                    why=f"the split {given.split.name!r} represents texts as bytes",
                     hint="remove the option, or choose --split metaspace",
                 )
         return byte_symbols()
     if vocabulary.whitespace_runs:
-        why = f"words of the split {lesson.split.name!r} do not contain runs of spaces"
+        why = f"words of the split {given.split.name!r} do not contain runs of spaces"
         raise UserError("--whitespace-runs works only with models over bytes", why=why)
-    alphabet = Alphabet(limit=alphabet_limit(lesson), byte_fallback=vocabulary.byte_fallback)
-    return character_symbols(lesson.words, alphabet)
+    alphabet = Alphabet(limit=alphabet_limit(given), byte_fallback=vocabulary.byte_fallback)
+    return character_symbols(given.words, alphabet)
 
 
-def _require_room(size: int, num_symbols: int, lesson: Lesson) -> None:
-    needed = num_symbols + len(lesson.specials)
+def _require_room(size: int, num_symbols: int, given: TrainingInput) -> None:
+    needed = num_symbols + len(given.specials)
     if size < needed:
         raise UserError(
             f"a vocabulary of {size:,} is too small",
-            why=f"{num_symbols:,} symbols and {len(lesson.specials):,} special tokens come first",
+            why=f"{num_symbols:,} symbols and {len(given.specials):,} special tokens come first",
             hint="choose a larger --vocabulary"
-            + ("" if lesson.split.byte_level else ", or exclude rare characters: "
+            + ("" if given.split.byte_level else ", or exclude rare characters: "
             "--character-coverage 0.9995 --byte-fallback"),
         )  # fmt: skip
 
 
-def _vocabulary(merges: Merges, lesson: Lesson) -> Vocabulary:
+def _vocabulary(merges: Merges, given: TrainingInput) -> Vocabulary:
     strings = merges.strings()
-    numbering = lesson.specials.numbered(len(strings))
-    vocab = numbered(numbering.special_ids, strings, numbering.other_ids)
     pairs = [(strings[left], strings[right]) for left, right in merges.pairs.tolist()]
-    unk = None if lesson.split.byte_level else lesson.specials.roles.get("unk")
-    fallback = lesson.options.vocabulary.byte_fallback
-    model = bpe_model(vocab, pairs, unk, fallback)
-    tokenizer = compose(lesson.split, model, numbering.special_ids, lesson.specials.roles)
-    files = {"tokenizer.json": spelled(tokenizer)}
-    is_plain = len(merges) + len(merges.symbols) == len(strings)
-    if is_plain and rank_pattern(lesson.split):
-        files["tokenizer.tiktoken"] = _rank_file(merges.texts(), numbering.other_ids)
+    unk = None if given.split.byte_level else given.specials.roles.get("unk")
+    fallback = given.options.vocabulary.byte_fallback
     # Training drops characters without a token, but the tokenizer puts an unknown token in their
     # place, so the predicted number of tokens would be wrong.
     num_tokens = None if merges.num_dropped else merges.num_tokens()
-    return Vocabulary(len(vocab), numbering.special_ids, files, num_tokens)
+    made = finished(
+        given, strings, lambda vocab: bpe_model(vocab, pairs, unk, fallback), num_tokens
+    )
+    is_plain = len(merges) + len(merges.symbols) == len(strings)
+    if not (is_plain and rank_pattern(given.split)):
+        return made
+    ids = given.specials.numbered(len(strings)).other_ids
+    ranks = {"tokenizer.tiktoken": _rank_file(merges.texts(), ids)}
+    return replace(made, files={**made.files, **ranks})
 
 
 def rank_pattern(split: Split) -> str:

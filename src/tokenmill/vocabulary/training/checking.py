@@ -22,8 +22,8 @@ from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import SPACE
-from tokenmill.vocabulary.training.lesson import Vocabulary
-from tokenmill.vocabulary.training.provenance import LongToken
+from tokenmill.vocabulary.training.output import LongToken
+from tokenmill.vocabulary.training.training_input import Vocabulary
 
 BATCH_WORDS = 1 << 16
 MAX_WORDS = 1 << 20

@@ -1,4 +1,4 @@
-"""The folder of a trained tokenizer.
+"""The folder of a trained tokenizer, and the record of its training.
 
 tokenizer.json            the tokenizer; tokenizer.model instead for SentencePiece
 tokenizer_config.json     roles of special tokens, for transformers
@@ -6,7 +6,10 @@ special_tokens_map.json   the same for older readers
 tokenizer.tiktoken        ranks for tiktoken, if the model is equivalent to a rank file
 chat_template.jinja       the chat template, if given
 8000/                     the same files for a smaller vocabulary
-train.json                provenance
+train.json                what the tokenizer was trained on and how, and the digests of its files
+
+`train.json` is written last, so a folder that holds one is complete. It names no path, no time and
+no machine: equal counts, options and versions give the same bytes.
 
 A training writes these files to `.NAME.unfinished/new/` beside the folder NAME, and exchanges the
 two at the end. Its counts are beside `new/`, where the next run finds them after a stop.
@@ -14,6 +17,7 @@ two at the end. Its counts are beside `new/`, where the next run finds them afte
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -21,12 +25,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tokenmill.core.errors import OutputConflictError, VerificationError
 from tokenmill.core.paths import local_path, read_bounded
-from tokenmill.store.canonical import write_sealed
+from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
     held_beside,
@@ -35,18 +40,76 @@ from tokenmill.store.files import (
     take_name,
     write_atomically,
 )
-from tokenmill.store.manifest import FileEntry
+from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import COUNTS_FILES, TEMPORARY, refuse_strangers
 from tokenmill.vocabulary.training.options import Model, Role
-from tokenmill.vocabulary.training.provenance import TRAINING_NAME, Training, read_training
 from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFIG_KEYS
+from tokenmill.vocabulary.training.tokenizer_json import spelled
 
+TRAINING_NAME = "train.json"
+TRAINING_FORMAT = "tokenmill-training"
+TRAINING_VERSION = 1
 MAX_TEMPLATE_BYTES = 1 << 20
 _UNFINISHED = re.compile(
     r"(new|replaced)/(\d+/)?((train|tokenizer|tokenizer_config|special_tokens_map)\.json"
     rf"|tokenizer\.(model|tiktoken)|chat_template\.jinja|{TEMPORARY})|counts/({COUNTS_FILES.pattern})"
 )
 """The files in the folder beside a tokenizer during training."""
+
+
+class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The word counts used for training."""
+
+    counts_id: str
+    weights: dict[str, Count]
+    """Weight of each group."""
+    words: Count
+    """Unique words. This and the numbers below include weights."""
+    occurrences: Count
+    bytes: Count
+    words_left_out: Count
+    """Rare words left out when counting."""
+    bytes_left_out: Count
+
+
+class LongToken(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the longest tokens."""
+
+    characters: Count
+    start: str
+    """Its first characters."""
+
+
+class SizeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one vocabulary on its training words."""
+
+    vocabulary: Count
+    tokens: Count
+    """Tokens of the whole corpus."""
+    unused: Count
+    """Tokens that never occur in the corpus, without special tokens."""
+    fallback_bytes: Count
+    """Bytes of the corpus in unknown tokens, or in tokens that are not whole characters."""
+    longest: list[LongToken]
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The record of a training, stored as `train.json`."""
+
+    format: str = TRAINING_FORMAT
+    format_version: int = TRAINING_VERSION
+    options: dict[str, Any]
+    split: dict[str, Any]
+    """The split: normalizer and pre-tokenizer."""
+    special_ids: dict[str, Count]
+    counts: CountsEntry
+    sizes: list[SizeEntry]
+    """The largest vocabulary first."""
+    curve: list[tuple[Count, Count]]
+    """Vocabulary sizes and tokens of the corpus, for models that know them for every size."""
+    versions: dict[str, str]
+    files: list[FileEntry]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +222,16 @@ def read_template(path: str | None) -> bytes:
     return b"" if path is None else read_bounded(Path(path), MAX_TEMPLATE_BYTES, "a chat template")
 
 
-def spelled(value: object) -> bytes:
-    """Encode JSON like the libraries do: two spaces of indentation, and a newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+def versions(*libraries: str) -> dict[str, str]:
+    """Installed versions of the libraries that decide the result."""
+    return {name: importlib.metadata.version(name) for name in sorted(("tokenmill", *libraries))}
+
+
+def read_training(folder: Path) -> Training:
+    """Read the training record of a folder.
+
+    Raises:
+        VerificationError: there is nothing, or it is damaged.
+    """
+    path = folder / TRAINING_NAME
+    return read_sealed(path, Training)

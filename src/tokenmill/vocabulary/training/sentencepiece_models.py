@@ -12,27 +12,26 @@ from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS
 from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePieceOptions
-from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary
 from tokenmill.vocabulary.training.options import Role
-from tokenmill.vocabulary.training.output import spelled
-from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor
+from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor, spelled
+from tokenmill.vocabulary.training.training_input import TrainedModel, TrainingInput, Vocabulary
 
 COMPARED_WORDS = 2_000
 _ID_ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad")
 """The roles in SentencePiece; all other special tokens are control symbols."""
 
 
-def learn_sentencepiece(lesson: Lesson, advance: Advance) -> Learned:
+def learn_sentencepiece(given: TrainingInput, advance: Advance) -> TrainedModel:
     """Train a .model file.
 
     Raises:
         UserError: the words have another split, or SentencePiece rejects the options.
         EngineError: the library failed.
     """
-    options = _options(lesson)
-    trained = train_sentencepiece(lesson.words, options, advance)
+    options = _options(given)
+    trained = train_sentencepiece(given.words, options, advance)
     pieces = [piece.text for piece in read_model(trained.data).pieces]
-    special_ids = {content: pieces.index(content) for content in lesson.specials.contents}
+    special_ids = {content: pieces.index(content) for content in given.specials.contents}
     special_ids = dict(sorted(special_ids.items(), key=lambda token: token[1]))
     remarks = []
     if trained.long_words:
@@ -40,24 +39,24 @@ def learn_sentencepiece(lesson: Lesson, advance: Advance) -> Learned:
     if trained.reserved_words:
         remarks.append(f"{trained.reserved_words:,} words were cut at U+0000 or U+2585")
     vocabulary = Vocabulary(len(pieces), special_ids, {"tokenizer.model": trained.data})
-    return Learned([vocabulary], remarks=remarks)
+    return TrainedModel([vocabulary], remarks=remarks)
 
 
-def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
+def learn_unigram(given: TrainingInput, advance: Advance) -> TrainedModel:
     """Train a .model file, and convert it to a tokenizer.json.
 
     Raises:
         UserError: the words have another split, or SentencePiece rejects the options.
         EngineError: the library failed.
     """
-    learned = learn_sentencepiece(lesson, advance)
+    learned = learn_sentencepiece(given, advance)
     vocabulary = learned.vocabularies[0]
     data = vocabulary.files["tokenizer.model"]
     tokenizer = tokenizer_json(read_model(data))
     tokenizer["post_processor"] = post_processor(
-        lesson.split, tokenizer["model"], vocabulary.special_ids, lesson.specials.roles
+        given.split, tokenizer["model"], vocabulary.special_ids, given.specials.roles
     )
-    texts = _some_words(lesson.words)
+    texts = _some_words(given.words)
     remarks = list(learned.remarks)
     if differing := len(differing_texts(data, tokenizer, texts)):
         remarks.append(
@@ -65,15 +64,15 @@ def learn_unigram(lesson: Lesson, advance: Advance) -> Learned:
             "because two segmentations have nearly the same score"
         )
     files = {"tokenizer.json": spelled(tokenizer)}
-    return Learned([replace(vocabulary, files=files)], remarks=remarks)
+    return TrainedModel([replace(vocabulary, files=files)], remarks=remarks)
 
 
-def _options(lesson: Lesson) -> SentencePieceOptions:
-    options, specials = lesson.options.vocabulary, lesson.specials
-    rule = SENTENCEPIECE_SPLITS.get(lesson.split.name)
+def _options(given: TrainingInput) -> SentencePieceOptions:
+    options, specials = given.options.vocabulary, given.specials
+    rule = SENTENCEPIECE_SPLITS.get(given.split.name)
     if rule is None:
         raise UserError(
-            f"{options.model} cannot be trained on words of the split {lesson.split.name!r}",
+            f"{options.model} cannot be trained on words of the split {given.split.name!r}",
             why="SentencePiece splits and normalizes words itself",
             hint=f"choose --split {' or '.join(SENTENCEPIECE_SPLITS)}",
         )
@@ -93,7 +92,7 @@ def _options(lesson: Lesson) -> SentencePieceOptions:
     coverage, longest = options.character_coverage, options.max_token_length
     made = SentencePieceOptions(
         model="bpe" if options.model == "sentencepiece-bpe" else "unigram",
-        vocabulary_size=lesson.options.size,
+        vocabulary_size=given.options.size,
         normalization=rule,
         character_coverage=defaults.character_coverage if coverage is None else coverage,
         byte_fallback=options.byte_fallback,

@@ -11,12 +11,15 @@ fallback spell bytes <0x00> to <0xFF> (SentencePiece).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.encode.words.splits import Split
 from tokenmill.vocabulary.training.options import Role
+from tokenmill.vocabulary.training.training_input import TrainingInput, Vocabulary
 
 Json = dict[str, Any]
 
@@ -106,19 +109,32 @@ def wordlevel_model(vocab: Mapping[str, int], unk: str) -> Json:
     return {"type": "WordLevel", "vocab": dict(vocab), "unk_token": unk}
 
 
-def numbered(
-    special_ids: Mapping[str, int], tokens: Sequence[str], other_ids: Sequence[int]
-) -> dict[str, int]:
-    """Return all tokens with their ids, in the order of the ids.
+def spelled(value: object) -> bytes:
+    """Encode JSON like the libraries do: two spaces of indentation, and a newline at the end."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def finished(
+    given: TrainingInput,
+    tokens: Sequence[str],
+    model_of: Callable[[dict[str, int]], Json],
+    num_tokens: int | None = None,
+) -> Vocabulary:
+    """Return a vocabulary with its tokenizer.json; `model_of` makes the model of all ids.
 
     Raises:
         UserError: a special token is spelled like another token.
     """
-    vocab = dict(zip(tokens, other_ids, strict=True))
-    if both := sorted(vocab.keys() & special_ids.keys()):
+    numbering = given.specials.numbered(len(tokens))
+    vocab = dict(zip(tokens, numbering.other_ids, strict=True))
+    if both := sorted(vocab.keys() & numbering.special_ids.keys()):
         why = "the vocabulary holds this string as an ordinary token"
         raise UserError(f"{both[0]!r} cannot be a special token", why=why, hint="choose another")
-    return dict(sorted([*vocab.items(), *special_ids.items()], key=lambda token: token[1]))
+    vocab |= numbering.special_ids
+    model = model_of(dict(sorted(vocab.items(), key=lambda token: token[1])))
+    tokenizer = compose(given.split, model, numbering.special_ids, given.specials.roles)
+    files = {"tokenizer.json": spelled(tokenizer)}
+    return Vocabulary(len(vocab), numbering.special_ids, files, num_tokens)
 
 
 def marks_spaces(split: Split) -> bool:

@@ -2,7 +2,7 @@
 
     inputs      texts, which are counted first, or a folder of counts
     counts      unique words and how often each occurs, weighted by group
-    model       merges, pieces or words, learned from the counts
+    model       merges, pieces or words, trained from the counts
     files       tokenizer.json or tokenizer.model, and their configuration
     check       the reference library loads the files and encodes the words as predicted
 
@@ -11,7 +11,7 @@ Every step depends only on the one before, so the same inputs give the same byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,31 @@ from tokenmill.store.counts.folder import (
     sampling_weights,
 )
 from tokenmill.store.files import remove_folder
+from tokenmill.vocabulary.training.bpe_models import learn_bpe
 from tokenmill.vocabulary.training.checking import Measured, measure
-from tokenmill.vocabulary.training.lesson import Learned, Lesson
-from tokenmill.vocabulary.training.models import LIBRARIES, learn
-from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, TrainOptions
-from tokenmill.vocabulary.training.output import claimed, config_files, read_template
-from tokenmill.vocabulary.training.provenance import CountsEntry, SizeEntry, Training, versions
+from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, Model, TrainOptions
+from tokenmill.vocabulary.training.output import (
+    CountsEntry,
+    SizeEntry,
+    Training,
+    claimed,
+    config_files,
+    read_template,
+    versions,
+)
+from tokenmill.vocabulary.training.sentencepiece_models import learn_sentencepiece, learn_unigram
 from tokenmill.vocabulary.training.special_tokens import special_tokens, usual_roles
+from tokenmill.vocabulary.training.training_input import TrainedModel, TrainingInput
+from tokenmill.vocabulary.training.word_models import learn_whole_words, learn_word_pieces
 
+MODELS: dict[Model, Callable[[TrainingInput, Advance], TrainedModel]] = {
+    "bpe": learn_bpe,
+    "wordpiece": learn_word_pieces,
+    "wordlevel": learn_whole_words,
+    "unigram": learn_unigram,
+    "sentencepiece-bpe": learn_sentencepiece,
+    "sentencepiece-unigram": learn_sentencepiece,
+}
 LONG_CHARACTERS = 128
 """Longer tokens get a note."""
 
@@ -97,13 +114,13 @@ def train(
                 raise
             remove_folder(output.counts)  # those of a stopped run with other options
             counts = _counts(inputs, options, counting or {}, place, events.counting)
-        lesson = _lesson(counts, options)
-        learned = learn(lesson, events.advance)
-        measured = [measure(each, lesson.words, events.advance) for each in learned.vocabularies]
-        config = config_files(options.vocabulary.model, lesson.specials.roles, template)
-        training = _training(lesson, learned, measured, counts)
-        training = output.publish(_files(learned, config), training)
-    remarks = [*learned.remarks, *_remarks(options, training)]
+        given = _training_input(counts, options)
+        trained = MODELS[options.vocabulary.model](given, events.advance)
+        measured = [measure(each, given.words, events.advance) for each in trained.vocabularies]
+        config = config_files(options.vocabulary.model, given.specials.roles, template)
+        training = _training(given, trained, measured, counts)
+        training = output.publish(_files(trained, config), training)
+    remarks = [*trained.remarks, *_remarks(options, training)]
     return TrainReport(output.folder, training, measured, remarks)
 
 
@@ -148,7 +165,7 @@ def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
         )
 
 
-def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
+def _training_input(counts: CountsFolder, options: TrainOptions) -> TrainingInput:
     usual = usual_roles(options.vocabulary.model, counts.split.byte_level)
     specials = special_tokens(options.special, usual)
     weights = _weights(options, counts)
@@ -156,7 +173,7 @@ def _lesson(counts: CountsFolder, options: TrainOptions) -> Lesson:
     if not len(words):
         why = "the counts are empty, or every group has the weight 0"
         raise UserError("there are no words to learn from", where=str(counts.folder), why=why)
-    return Lesson(words, counts.groups, weights, counts.split, options, specials)
+    return TrainingInput(words, counts.groups, weights, counts.split, options, specials)
 
 
 def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
@@ -172,19 +189,21 @@ def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
 
 
 def _training(
-    lesson: Lesson, learned: Learned, measured: Sequence[Measured], counts: CountsFolder
+    given: TrainingInput, trained: TrainedModel, measured: Sequence[Measured], counts: CountsFolder
 ) -> Training:
-    split = lesson.split
+    split = given.split
+    is_sentencepiece = given.options.vocabulary.model in OF_SENTENCEPIECE
+    libraries = ["sentencepiece"] if is_sentencepiece else []
     return Training(
-        options=_told_options(lesson),
+        options=_told_options(given),
         split={"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer},
-        special_ids=dict(learned.vocabularies[0].special_ids),
+        special_ids=dict(trained.vocabularies[0].special_ids),
         counts=CountsEntry(
             counts_id=counts.counts_id,
-            weights=dict(lesson.weights),
-            words=len(lesson.words),
-            occurrences=lesson.words.num_occurrences,
-            bytes=lesson.words.num_bytes,
+            weights=dict(given.weights),
+            words=len(given.words),
+            occurrences=given.words.num_occurrences,
+            bytes=given.words.num_bytes,
             words_left_out=counts.left_out.words,
             bytes_left_out=counts.left_out.bytes,
         ),
@@ -196,26 +215,26 @@ def _training(
                 fallback_bytes=found.fallback_bytes,
                 longest=found.longest,
             )
-            for vocabulary, found in zip(learned.vocabularies, measured, strict=True)
+            for vocabulary, found in zip(trained.vocabularies, measured, strict=True)
         ],
-        curve=learned.curve,
-        versions=versions(*LIBRARIES[lesson.options.vocabulary.model]),
+        curve=trained.curve,
+        versions=versions("numba", "tokenizers", *libraries),
         files=[],
     )
 
 
-def _told_options(lesson: Lesson) -> dict[str, Any]:
+def _told_options(given: TrainingInput) -> dict[str, Any]:
     """Return the options without paths of this machine."""
-    options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lesson.options))
-    options["special"]["chat_template"] = lesson.options.special.chat_template is not None
-    options["groups"]["parity_counts"] = lesson.options.groups.parity_counts is not None
-    options["vocabulary"]["split"] = lesson.split.name
+    options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(given.options))
+    options["special"]["chat_template"] = given.options.special.chat_template is not None
+    options["groups"]["parity_counts"] = given.options.groups.parity_counts is not None
+    options["vocabulary"]["split"] = given.split.name
     return options
 
 
-def _files(learned: Learned, config: Mapping[str, bytes]) -> dict[str, bytes]:
+def _files(trained: TrainedModel, config: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return all files by name; those of smaller vocabularies are in subfolders."""
-    largest, *smaller = learned.vocabularies
+    largest, *smaller = trained.vocabularies
     files = {**largest.files, **config}
     for vocabulary in smaller:
         for name, data in {**vocabulary.files, **config}.items():

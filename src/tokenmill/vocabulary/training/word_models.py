@@ -1,83 +1,96 @@
-"""Train WordPiece and WordLevel models: vocabularies of word pieces, and of whole words."""
+"""Train WordPiece and WordLevel models: vocabularies of word pieces, and of whole words.
+
+WordPiece is BPE in which characters inside a word are spelled ##x.
+`tokenizers.trainers.WordPieceTrainer` merges in the same way, but numbers the forms ##x in the
+order of a hash table, and breaks ties between pairs by their ids. So its vocabulary differs from
+run to run if pairs tie. Here the forms are sorted: the result is always the same, and one that the
+library may return.
+
+A word is encoded by repeatedly taking the longest matching token (as in BERT), not by merges. So
+the merges are not part of the model, and do not give the number of tokens in the corpus.
+
+M. Schuster, K. Nakajima: Japanese and Korean voice search, ICASSP 2012.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.vocabulary.bpe.wordpiece import WordPieceOptions, learn_wordpiece
-from tokenmill.vocabulary.training.lesson import Learned, Lesson, Vocabulary, alphabet_limit
-from tokenmill.vocabulary.training.output import spelled
+from tokenmill.vocabulary.bpe.learning import learn_merges
+from tokenmill.vocabulary.bpe.merges import MergeOptions
+from tokenmill.vocabulary.bpe.symbols import Alphabet, character_symbols
 from tokenmill.vocabulary.training.tokenizer_json import (
-    Json,
-    compose,
-    numbered,
+    CONTINUATION,
+    LONGEST_WORD_CHARACTERS,
+    finished,
     wordlevel_model,
     wordpiece_model,
 )
+from tokenmill.vocabulary.training.training_input import (
+    TrainedModel,
+    TrainingInput,
+    alphabet_limit,
+)
 
 
-def learn_word_pieces(lesson: Lesson, advance: Advance) -> Learned:
+def learn_word_pieces(given: TrainingInput, advance: Advance) -> TrainedModel:
     """Learn the largest WordPiece vocabulary; smaller ones are its first tokens.
 
     Raises:
         UserError: the split is byte-level, or a vocabulary is too small for the characters.
     """
-    unk = _unknown(lesson)
-    options = lesson.options
-    num_specials = len(lesson.specials)
-    limits = WordPieceOptions(
-        size=options.size - num_specials,
-        min_frequency=options.vocabulary.min_frequency,
-        limit_alphabet=alphabet_limit(lesson),
+    unk, num_specials = _unknown(given), len(given.specials)
+    symbols = character_symbols(
+        given.words, Alphabet(limit=alphabet_limit(given), prefix=CONTINUATION)
     )
-    merges = learn_wordpiece(lesson.words, limits, advance)
-    strings = merges.strings()
-    smallest = min(options.size, *options.smaller_sizes, options.size)
-    if smallest < len(merges.symbols) + num_specials:
+    smallest = min(given.options.size, *given.options.smaller_sizes, given.options.size)
+    if smallest < len(symbols) + num_specials:
         raise UserError(
             f"a vocabulary of {smallest:,} is too small",
-            why=f"{len(merges.symbols):,} characters, inside and at the start of words, come first",
+            why=f"{len(symbols):,} characters, inside and at the start of words, come first",
             hint="choose a larger --vocabulary, or --limit-alphabet 1000 like BERT",
         )
-    sizes = [len(strings) + num_specials, *_smaller(lesson, len(strings))]
-    return Learned(
-        [_wordpiece(merges.cut(size - num_specials).strings(), lesson, unk) for size in sizes]
+    limits = MergeOptions(
+        vocabulary_size=given.options.size - num_specials,
+        min_frequency=given.options.vocabulary.min_frequency,
+        # Longer tokens could never be used: the model makes longer words unknown.
+        max_token_length=LONGEST_WORD_CHARACTERS + 1,
+    )
+    strings = learn_merges(given.words, symbols, limits, advance).strings()
+    return TrainedModel(
+        [
+            finished(given, strings[: size - num_specials], lambda v: wordpiece_model(v, unk))
+            for size in given.sizes(len(strings))
+        ]
     )
 
 
-def learn_whole_words(lesson: Lesson, advance: Advance) -> Learned:  # noqa: ARG001 - it is quick
+def learn_whole_words(given: TrainingInput, advance: Advance) -> TrainedModel:  # noqa: ARG001
     """Take the most frequent words; smaller vocabularies are the first of them.
 
     Raises:
         UserError: the split is byte-level, or a vocabulary has no room for words.
     """
-    unk = _unknown(lesson)
-    options = lesson.options
-    smallest = min(options.size, *options.smaller_sizes, options.size)
-    if smallest <= len(lesson.specials):
+    unk, num_specials = _unknown(given), len(given.specials)
+    smallest = min(given.options.size, *given.options.smaller_sizes, given.options.size)
+    if smallest <= num_specials:
         raise UserError(
             f"a vocabulary of {smallest:,} is too small",
-            why=f"it has {len(lesson.specials):,} special tokens",
+            why=f"it has {num_specials:,} special tokens",
             hint="choose a larger size",
         )
-    words = most_frequent_words(
-        lesson.words, options.size - len(lesson.specials), options.vocabulary.min_frequency
+    min_frequency = given.options.vocabulary.min_frequency
+    words = most_frequent_words(given.words, given.options.size - num_specials, min_frequency)
+    found = given.words.num_occurrences
+    return TrainedModel(
+        [
+            finished(given, words[: size - num_specials], lambda v: wordlevel_model(v, unk), found)
+            for size in given.sizes(len(words))
+        ]
     )
-    sizes = [len(words) + len(lesson.specials), *_smaller(lesson, len(words))]
-    vocabularies = []
-    for size in sizes:
-        numbering = lesson.specials.numbered(size - len(lesson.specials))
-        tokens = words[: size - len(lesson.specials)]
-        vocab = numbered(numbering.special_ids, tokens, numbering.other_ids)
-        files = _files(lesson, wordlevel_model(vocab, unk), numbering.special_ids)
-        found = lesson.words.num_occurrences
-        vocabularies.append(Vocabulary(size, numbering.special_ids, files, found))
-    return Learned(vocabularies)
 
 
 def most_frequent_words(words: WordCounts, size: int, min_frequency: int = 0) -> list[str]:
@@ -91,32 +104,15 @@ def most_frequent_words(words: WordCounts, size: int, min_frequency: int = 0) ->
     return [words.word(i).decode() for i in order if words.counts[i] >= min_frequency]
 
 
-def _wordpiece(tokens: Sequence[str], lesson: Lesson, unk: str) -> Vocabulary:
-    numbering = lesson.specials.numbered(len(tokens))
-    vocab = numbered(numbering.special_ids, tokens, numbering.other_ids)
-    files = _files(lesson, wordpiece_model(vocab, unk), numbering.special_ids)
-    return Vocabulary(len(vocab), numbering.special_ids, files)
-
-
-def _files(lesson: Lesson, model: Json, special_ids: dict[str, int]) -> dict[str, bytes]:
-    tokenizer = compose(lesson.split, model, special_ids, lesson.specials.roles)
-    return {"tokenizer.json": spelled(tokenizer)}
-
-
-def _smaller(lesson: Lesson, num_tokens: int) -> list[int]:
-    largest = num_tokens + len(lesson.specials)
-    return [size for size in reversed(lesson.options.smaller_sizes) if size < largest]
-
-
-def _unknown(lesson: Lesson) -> str:
+def _unknown(given: TrainingInput) -> str:
     """Return the unknown token, which both models require."""
-    if lesson.split.byte_level:
+    if given.split.byte_level:
         raise UserError(
-            f"a {lesson.options.vocabulary.model} model works on characters",
-            why=f"the split {lesson.split.name!r} represents texts as bytes",
+            f"a {given.options.vocabulary.model} model works on characters",
+            why=f"the split {given.split.name!r} represents texts as bytes",
             hint="choose --split bert, whitespace or metaspace",
         )
-    unk = lesson.specials.roles.get("unk")
+    unk = given.specials.roles.get("unk")
     if unk is None:
         raise UserError("the model needs an unknown token", hint="name one: --unk '[UNK]'")
     return unk

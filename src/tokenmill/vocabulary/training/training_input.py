@@ -1,4 +1,4 @@
-"""The input and output of training a model: the interface between `train.py` and the models."""
+"""The input and output of training a model: what `train.py` gives to a model, and gets back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tokenmill.vocabulary.training.special_tokens import SpecialTokens
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """The words to learn from, and the options."""
+class TrainingInput:
+    """The words to train on, and the options."""
 
     words: WordCounts
     """The words of all groups, weighted."""
@@ -25,6 +25,14 @@ class Lesson:
     split: Split
     options: TrainOptions
     specials: SpecialTokens
+
+    def sizes(self, num_tokens: int) -> list[int]:
+        """Return the sizes of the vocabularies, the largest first, if this many tokens were learnt.
+
+        Sizes include special tokens.
+        """
+        largest = num_tokens + len(self.specials)
+        return [largest, *(n for n in reversed(self.options.smaller_sizes) if n < largest)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +49,8 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """The vocabularies of one run, largest first."""
+class TrainedModel:
+    """The vocabularies of one training, largest first."""
 
     vocabularies: list[Vocabulary]
     curve: list[tuple[int, int]] = field(default_factory=list)
@@ -51,16 +59,11 @@ class Learned:
     """Notes for the user."""
 
 
-def alphabet_limit(lesson: Lesson) -> int | None:
-    """Return how many characters can become tokens; None for all."""
-    coverage = lesson.options.vocabulary.character_coverage
+def alphabet_limit(given: TrainingInput) -> int | None:
+    """Return how many of the most frequent characters can become tokens; None for all."""
+    words, coverage = given.words, given.options.vocabulary.character_coverage
     if coverage is None:
-        return lesson.options.vocabulary.limit_alphabet
-    return covering_characters(lesson.words, coverage)
-
-
-def covering_characters(words: WordCounts, coverage: float) -> int:
-    """Return how many of the most frequent characters make up a share of the text."""
+        return given.options.vocabulary.limit_alphabet
     text = words.data.tobytes().decode()
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     times = np.repeat(words.counts, np.diff(words.character_offsets()))
