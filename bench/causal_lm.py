@@ -208,13 +208,14 @@ def compare_labels(options: argparse.Namespace) -> None:
     """Labels of the same rows, by numpy on the whole batch and by loops over every token."""
     from tokenmill.core.records import TokenBatch
     from tokenmill.encode.boundaries import offsets_from_lengths
-    from tokenmill.hf.windows import WindowRule
+    from tokenmill.hf.columns import RowFormat
+    from tokenmill.hf.rows import WindowRule
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, options.length + 1, LABEL_ROWS)
     offsets = offsets_from_lengths(lengths)
     tokens = TokenBatch(rng.integers(0, 50_000, offsets[-1]).astype(np.uint32), offsets)
-    rows = WindowRule(options.length, 0, 50_256).rows(tokens)
+    rows = RowFormat(options.length).filled(WindowRule(options.length, 0, 50_256).cut(tokens))
     ids, mask = rows.input_ids, rows.attention_mask
     lists = ids.tolist(), mask.tolist()
 

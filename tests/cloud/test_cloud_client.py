@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,6 @@ def test_an_object_is_what_was_put(client: Client) -> None:
     assert client.get_range("a/b.json", 1, 3) == b"el"
     found = client.head("a/b.json")
     assert found == ObjectInfo("a/b.json", 5, '"5d41402abc4b2a76b9719d911017c592"')
-
-
-def test_what_is_not_there_is_none(client: Client) -> None:
-    assert client.get("a") is None
-    assert client.head("a") is None
-    client.delete("a")
-
-
-def test_one_creates_an_object(client: Client) -> None:
-    assert client.put("claim", b"mine", create=True)
-    assert not client.put("claim", b"yours", create=True)
-    assert client.get("claim") == b"mine"
-
-
-def test_keys_are_below_the_location(client: Client, bucket: Any) -> None:
-    client.put("a", b"")
-    assert [found.key for found in bucket.objects.all()] == ["corpus/a"]
 
 
 @pytest.mark.parametrize("key", ["a b", "a%20b", "ü", "a+b", "q?x", "h#y", "*g[1]", "a/b/c"])
@@ -117,11 +99,6 @@ def test_a_bucket_that_does_not_exist_is_a_mistake(bucket: Any) -> None:
         build_status("s3://no-such-bucket/corpus")
 
 
-def test_a_client_can_be_pickled(client: Client) -> None:
-    client.put("a", b"hello")
-    assert pickle.loads(pickle.dumps(client)).get("a") == b"hello"
-
-
 @pytest.mark.parametrize(
     ("name", "what"),
     [
@@ -136,12 +113,6 @@ def test_names_that_cannot_be_kept_are_refused(name: str, what: str) -> None:
     with pytest.raises(TokenmillError, match=what) as error:
         open_client(name)
     assert "hunter2" not in str(error.value)
-
-
-def test_an_object_that_stands_for_the_location_is_none(client: Client, bucket: Any) -> None:
-    bucket.put_object(Key="corpus/", Body=b"")  # as the console makes folders
-    assert list(client.list()) == list(client.list_folder()) == []
-    assert client.names() == set()
 
 
 def test_names_are_those_of_objects_and_folders(client: Client, bucket: Any) -> None:

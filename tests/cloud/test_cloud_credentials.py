@@ -16,9 +16,9 @@ from cloud_kit.s3 import ENVIRONMENT
 from tokenmill.core.errors import StorageError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.store.cloud import stores
-from tokenmill.store.cloud.admission import admission_environment
 from tokenmill.store.cloud.client import open_client
-from tokenmill.store.cloud.options import set_options
+from tokenmill.store.cloud.failures import admission_environment
+from tokenmill.store.cloud.stores import set_options
 
 SECRET = ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]
 
@@ -109,17 +109,6 @@ def test_a_store_that_is_busy_for_ever_ends_in_an_error(
     assert proxy.num_requests == 3
 
 
-def test_faults_that_pass_are_not_seen(bucket: Any, proxy: Chaos) -> None:
-    client = open_client(f"s3://{bucket.name}")
-    data = bytes(range(256)) * 64
-    proxy.busy = proxy.error = proxy.reset = proxy.cut = 0.1
-    for number in range(30):
-        client.put(f"{number}", data)
-        assert client.get_range(f"{number}", 100, 9000) == data[100:9000]
-    assert proxy.counted["cut"]
-    assert proxy.counted["reset"]
-
-
 @pytest.fixture
 def profile(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A profile of ~/.aws in place of the variables."""
@@ -145,13 +134,6 @@ def test_a_profile_that_does_not_exist_is_a_mistake(
     profile.setenv("AWS_PROFILE", "wrok")
     with pytest.raises(UserError, match="cannot use the profile 'wrok'"):
         open_client(f"s3://{bucket.name}").get("a")
-
-
-def test_a_profile_needs_boto3(bucket: Any, profile: pytest.MonkeyPatch) -> None:
-    profile.setitem(sys.modules, "boto3.session", None)
-    with pytest.raises(UserError, match="cannot use the profile 'work'") as error:
-        open_client(f"s3://{bucket.name}").get("a")
-    assert "pip install boto3" in error.value.hint
 
 
 def test_the_library_may_be_missing(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from hf_kit import (
     EOT,
@@ -65,18 +64,6 @@ def test_the_token_has_a_label_even_if_padding_has_the_same_id() -> None:
     assert ids[1:] == [0, 0, 0]
     assert rows["attention_mask"] == [[1, 1, 0, 0]]
     assert rows["labels"] == [[ids[0], 0, -100, -100]]
-
-
-def test_documents_without_tokens_give_no_row() -> None:
-    made = CausalLMTokenizer(options(8, **AUTO), fast_tokenizer())
-    rows = contents(made.tokenize(dataset_of([None, "a", "", "The"])))
-    assert rows == recipe(fast_tokenizer(), [f"a{EOT}", f"The{EOT}"], 8, 0)
-    assert (made.summary.empty, made.summary.null) == (1, 1)
-
-
-def test_false_gives_the_rows_without_the_token() -> None:
-    expected = recipe(fast_tokenizer(), TEXTS, 8, 2)
-    assert rows_of(TEXTS, 8, fast_tokenizer(), overlap=2, append_eos=False) == expected
 
 
 def test_a_stream_and_a_subclass_append_it(tmp_path: Path) -> None:
@@ -193,17 +180,3 @@ def test_a_slow_tokenizer_that_is_told_to_add_the_token_gets_no_second() -> None
 
 
 # The cache.
-
-
-def test_rows_with_and_without_the_token_have_caches_of_their_own(tmp_path: Path) -> None:
-    dataset_of(TEXTS).save_to_disk(tmp_path / "dataset")
-    on_disk = datasets.load_from_disk(tmp_path / "dataset")
-    known = [fast_tokenizer(), fast_tokenizer(), fast_tokenizer(eos_token="</s>")]
-    files = []
-    for tokenizer, append_eos in zip(known, ("auto", False, "auto"), strict=True):
-        made = CausalLMTokenizer(options(8, append_eos=append_eos), tokenizer)
-        result = made.tokenize(on_disk)
-        assert made.summary.reused == []
-        files.append(result.cache_files[0]["filename"])
-        assert made.tokenize(on_disk).cache_files[0]["filename"] == files[-1]
-    assert len(set(files)) == 3

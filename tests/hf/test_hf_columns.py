@@ -134,16 +134,3 @@ def test_the_text_column_may_be_in_the_configuration() -> None:
     assert rows["input_ids"][:] == [[A, B]]
     passed = CausalLMTokenizer(options(2, text_column="body"), Letters(), text_column="title")
     assert passed.tokenize(dataset)["input_ids"][:] == [[ord("c"), PAD]]
-
-
-def test_wrong_options_are_refused_with_the_right_ones() -> None:
-    with pytest.raises(UserError) as caught:
-        made(8, columns=["input_id"], dtype="int16", packing="bestfit", subword_regularization=1)
-    assert caught.value.why.split("\n       ") == [
-        "columns: got ['input_id']; invalid enum value 'input_id'; did you mean input_ids?",
-        "dtype: got 'int16'; invalid enum value 'int16'; did you mean int64?",
-        "packing: got 'bestfit'; invalid enum value 'bestfit'; did you mean best-fit?",
-        "subword_regularization: unknown option; did you mean subword_regularisation?",
-    ]
-    with pytest.raises(UserError, match="columns: input_ids is missing"):
-        made(8, columns=["labels"])

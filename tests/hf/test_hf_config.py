@@ -8,7 +8,7 @@ import pytest
 
 from tokenmill.core.errors import UserError
 from tokenmill.hf import CausalLMConfig
-from tokenmill.hf.config import make_config
+from tokenmill.hf.tokenizer import make_config
 
 YAML = """
 tokenizer:
@@ -43,18 +43,6 @@ def test_a_yaml_file_a_mapping_and_the_struct_say_the_same(tmp_path: Path) -> No
     assert make_config(EXPECTED) == EXPECTED
 
 
-def test_only_the_context_length_is_required() -> None:
-    config = make_config({"context_length": 8})
-    assert config == CausalLMConfig(context_length=8)
-    assert config.tokenizer_name is config.batch_size is config.num_proc is None
-    assert (config.overlap, config.show_progress, config.verbose_level) == (0, True, "INFO")
-
-
-def test_a_path_may_name_the_tokenizer() -> None:
-    config = make_config({"context_length": 8, "tokenizer_name": Path("a/tokenizer.json")})
-    assert config.tokenizer_name == "a/tokenizer.json"
-
-
 def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
     options = {
         "contxt_length": 8,
@@ -86,12 +74,6 @@ def test_a_context_length_is_a_whole_number_that_fits_into_a_write(value: object
         make_config({"context_length": value})
 
 
-def test_an_overlap_is_less_than_the_context_length() -> None:
-    assert make_config({"context_length": 8, "overlap": 7}).overlap == 7
-    with pytest.raises(UserError, match="overlap: got 8; must be less than context_length"):
-        make_config({"context_length": 8, "overlap": 8})
-
-
 def test_a_struct_is_checked_as_well() -> None:
     with pytest.raises(UserError, match="num_proc: got 0"):
         make_config(CausalLMConfig(context_length=8, num_proc=0))
@@ -111,8 +93,3 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str) -
     path.write_text(text)
     with pytest.raises(UserError):
         make_config(path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read"):
-        make_config(tmp_path / "none.yaml")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,11 +40,6 @@ def test_rows_are_those_of_the_usual_recipe() -> None:
     assert [row[name].dtype for name in row] == [np.int64, np.int8, np.int64]
 
 
-def test_the_features_are_known_before_anything_is_read() -> None:
-    result = made().tokenize(stream(TEXTS))
-    assert result.features == made().tokenize(dataset_of(TEXTS)).features
-
-
 def test_nothing_is_read_before_it_is_asked_for() -> None:
     read: list[int] = []
 
@@ -79,8 +72,8 @@ def test_without_a_batch_size_the_first_documents_are_read_to_choose_one(
     result = tokenizer.tokenize(source)
     assert read == [0, 1, 2, 3]
     assert caplog.messages[-2:] == [
-        "batch_size starts at 6000, and is 39 because of rows that are written at a time: a "
-        "document has 100000 bytes and gives 100.0 rows of 1000 tokens",
+        "batch_size is 39 because of the rows made at a time: documents have 100000 bytes and "
+        "100000 tokens on average",
         "Performance configuration: batch_size=39, num_proc=1, parallelism=python_single_process",
     ]
     read.clear()
@@ -119,37 +112,6 @@ def test_null_texts_and_batches_without_rows_are_passed_over() -> None:
     assert (summary.documents, summary.null, summary.empty, summary.rows) == (6, 3, 2, 1)
 
 
-def test_a_stream_warns_once_of_documents_without_rows(caplog: pytest.LogCaptureFixture) -> None:
-    contents(made(batch_size=3).tokenize(stream(["a", "", None, "b", "", None])))
-    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [record.message for record in warnings] == [
-        "2 documents gave no row so far: 1 without tokens, 1 null"
-    ]
-
-
-def test_the_summary_of_a_stream_counts_bytes_and_the_time_of_making_rows() -> None:
-    tokenizer = made(batch_size=2)
-    result = tokenizer.tokenize(stream(["äöü", "a"]))
-    assert tokenizer.summary.seconds == 0
-    contents(result)
-    assert tokenizer.summary.text_bytes == 7
-    assert tokenizer.summary.seconds >= tokenizer.summary.stage_seconds["encode"] > 0
-
-
-def test_what_a_subclass_makes_of_a_stream_must_be_rows() -> None:
-    tokenizer = made()
-    tokenizer._tokenize_function = lambda batch: {}  # type: ignore[method-assign]
-    with pytest.raises(UserError, match="returned columns of the wrong shape"):
-        contents(tokenizer.tokenize(stream(["a"])))
-
-
-def test_documents_without_rows_are_counted_where_workers_encode() -> None:
-    tokenizer = CausalLMTokenizer(options(8, num_proc=2), Letters())
-    contents(tokenizer.tokenize(stream(["a", None, "", "b"])))
-    summary = tokenizer.summary
-    assert (summary.documents, summary.null, summary.empty, summary.rows) == (4, 1, 1, 2)
-
-
 def test_splits_keep_their_names() -> None:
     splits = datasets.IterableDatasetDict(train=stream(TEXTS), test=stream(["a"]))
     result = made().tokenize(splits)
@@ -184,11 +146,3 @@ def test_forked_workers_encode_with_fast_engines(used_before: bool) -> None:
     found = [row for batch in loader for row in batch["input_ids"].tolist()]
     expected = recipe(fast_tokenizer(1), TEXTS * 20, 8, 3)
     assert sorted(found) == sorted(expected["input_ids"])
-
-
-def test_variables_of_the_environment_are_restored_between_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-    next(iter(made().tokenize(stream(TEXTS))))
-    assert "TOKENIZERS_PARALLELISM" not in os.environ

@@ -9,7 +9,8 @@ import pytest
 from hf_kit import TEXTS, Letters, bare_tokenizer, dataset_of, fast_tokenizer, options
 
 from tokenmill.core.errors import UserError
-from tokenmill.hf import CausalLMTokenizer, PackedRowsCollator, portions
+from tokenmill.hf import CausalLMTokenizer, PackedRowsCollator
+from tokenmill.hf import rows as hf_rows
 
 A, B, C, PAD = ord("a"), ord("b"), ord("c"), 1000
 
@@ -87,8 +88,8 @@ def test_special_tokens_stand_around_each_document() -> None:
 
 
 def test_rows_do_not_depend_on_the_size_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portions, "WINDOW_TOKENS", 500)
-    monkeypatch.setattr(portions, "LEAST_SEQUENCES", 1)
+    monkeypatch.setattr(hf_rows, "WINDOW_TOKENS", 500)
+    monkeypatch.setattr(hf_rows, "LEAST_SEQUENCES", 1)
     texts = dataset_of([text * (i % 5) for i, text in enumerate(TEXTS * 20)])
     one, many = (made(16, batch_size=size).tokenize(texts) for size in (1, 1000))
     assert one[:] == many[:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,8 @@ from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode import exactness
-from tokenmill.hf import CausalLMTokenizer, parallelism
+from tokenmill.hf import CausalLMTokenizer
 from tokenmill.hf.conventions import _faster_tokenizer
-from tokenmill.hf.parallelism import Parallelism, thread_environment
-from tokenmill.hf.workers import WorkerPool, Workers
 
 VARIABLES = ("TOKENIZERS_PARALLELISM", "RAYON_RS_NUM_THREADS", "RAYON_NUM_THREADS")
 
@@ -28,8 +25,7 @@ VARIABLES = ("TOKENIZERS_PARALLELISM", "RAYON_RS_NUM_THREADS", "RAYON_NUM_THREAD
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many cores on any machine, and a short exam."""
     monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 4)
-    monkeypatch.setattr(parallelism, "usable_cores", lambda: 4)
-    monkeypatch.setattr(parallelism, "_threads_of_pool", None)
+    monkeypatch.setattr("tokenmill.hf.workers.usable_cores", lambda: 4)
     monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
@@ -89,26 +85,6 @@ def test_a_slow_tokenizer_is_warned_of_once(caplog: pytest.LogCaptureFixture) ->
     assert len(warnings) == 1
     assert warnings[0].levelno == logging.WARNING
     assert "Letters" in warnings[0].message
-
-
-def test_the_warning_names_a_fast_tokenizer_where_there_is_one(
-    caplog: pytest.LogCaptureFixture, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def warning(slow: Any) -> str:
-        caplog.clear()
-        CausalLMTokenizer(options(8, num_proc=1), slow).tokenize(dataset_of(["a"]))
-        (text,) = [text for text in caplog.messages if "Using slow tokenizer" in text]
-        return text
-
-    slow = transformers.ByT5Tokenizer()
-    assert "no fast tokenizer is known" in warning(slow)
-    known = transformers.PreTrainedTokenizerFast
-    # By its name: TRL puts another module in the place of `transformers`.
-    monkeypatch.setattr("transformers.ByT5TokenizerFast", known, raising=False)
-    assert "transformers.ByT5TokenizerFast is a fast one" in warning(slow)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    slow.name_or_path = str(tmp_path)
-    assert f"{tmp_path / 'tokenizer.json'} is a fast one" in warning(slow)
 
 
 @pytest.mark.parametrize("num_proc", [1, 2])
@@ -199,44 +175,6 @@ def test_variables_are_set_for_the_run_only(
     assert {name: os.environ[name] for name in VARIABLES if name in os.environ} == before
 
 
-def test_workers_leave_the_cores_to_each_other() -> None:
-    with thread_environment(Parallelism(num_proc=2, is_slow=False)):
-        assert [os.environ[name] for name in VARIABLES] == ["false", "1", "1"]
-        assert os.environ["FASTOKENS_BPE_THREADS"] == "1"
-    assert "FASTOKENS_BPE_THREADS" not in os.environ
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"RAYON_NUM_THREADS": "3"},
-        {"RAYON_RS_NUM_THREADS": "3"},
-        {"RAYON_NUM_THREADS": "3", "RAYON_RS_NUM_THREADS": "5"},
-        {"RAYON_NUM_THREADS": "0", "RAYON_RS_NUM_THREADS": "3"},
-    ],
-)
-def test_a_number_of_threads_that_the_user_has_set_is_kept(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
-) -> None:
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    with thread_environment(Parallelism(num_proc=1, is_slow=False)):
-        assert [os.environ[name] for name in VARIABLES] == ["true", "3", "3"]
-
-
-def test_a_pool_that_cannot_be_resized_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "tokenmill.hf")
-    for num_proc in (1, 1, 2):
-        with thread_environment(Parallelism(num_proc, is_slow=False)):
-            pass
-    assert caplog.messages == [
-        "4 threads requested; if tokenizers has already encoded in this process, its "
-        "thread pool exists and cannot be resized",
-        "the thread pool of tokenizers already exists and cannot be resized: it has 4 "
-        "threads, 1 requested",
-    ]
-
-
 class TwoProcesses(CausalLMTokenizer):
     """Decides how many processes there are."""
 
@@ -302,21 +240,6 @@ def test_one_object_tokenizes_datasets_of_all_kinds_one_after_another() -> None:
     eager = contents(tokenizer.tokenize(dataset))
     assert contents(lazy) == eager
     assert 1 + len(list(rows)) == len(eager["labels"])
-
-
-def test_a_forked_copy_of_workers_knows_of_none() -> None:
-    workers = Workers()
-    with workers.during_run("owner", 2):
-        assert workers.pool is not None
-        assert pickle.loads(pickle.dumps(workers)).pool is None
-        pool = WorkerPool(workers, 2)
-        assert pool.map(pool_of, ["a"]) == [None]
-        pool.close()
-    assert workers.pool is None
-
-
-def pool_of(workers: Workers, texts: list[str]) -> WorkerPool | None:
-    return workers.pool
 
 
 @pytest.mark.parametrize("num_proc", [1, 2])

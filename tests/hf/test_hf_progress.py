@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tokenmill.hf import progress as progress_module
-from tokenmill.hf.progress import progress
+from tokenmill.hf import summary
+from tokenmill.hf.summary import progress
 
 
 class Terminal(io.StringIO):
@@ -34,21 +34,12 @@ def test_a_log_gets_lines_now_and_then(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tokenmill.hf")
-    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(summary, "LINE_SECONDS", 0.0)
     with progress(4_000_000, shown=True) as advance:
         advance(1_000_000)
-    monkeypatch.setattr(progress_module, "LINE_SECONDS", 1000.0)
+    monkeypatch.setattr(summary, "LINE_SECONDS", 1000.0)
     with progress(4_000_000, shown=True) as advance:
         advance(1_000_000)
     (line,) = caplog.messages
     assert line.startswith("tokenizing: 25%, ")
     assert line.endswith(" MB/s")
-
-
-def test_nothing_is_shown_where_nothing_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
-    with progress(10, shown=False) as advance:
-        advance(10)
-    assert capsys.readouterr() == ("", "")

@@ -6,7 +6,6 @@ import fcntl
 import importlib.util
 import os
 import pickle
-import re
 import resource
 import sys
 import types
@@ -162,13 +161,6 @@ def test_the_attributes_that_do_not_count_are_those_of_the_class() -> None:
     assert set(vars(made())) == OWN_ATTRIBUTES
 
 
-def test_rows_of_before_a_transform_are_not_used(on_disk: datasets.Dataset) -> None:
-    made().tokenize(on_disk)
-    on_disk.set_transform(lambda batch: batch)
-    with pytest.raises(UserError, match="has a transform"):
-        made().tokenize(on_disk)
-
-
 def test_force_makes_rows_anew(on_disk: datasets.Dataset) -> None:
     first = made().tokenize(on_disk)
     inode = file_of(first).stat().st_ino
@@ -201,13 +193,6 @@ def test_without_caching_nothing_is_kept_beside_the_dataset(
     assert file_of(first) != file_of(second)
     assert sorted(file_of(on_disk).parent.iterdir()) == before
     assert contents(first) == contents(second)
-
-
-def test_rows_of_a_dataset_in_memory_lie_in_the_temporary_folder_of_datasets() -> None:
-    from datasets.fingerprint import get_temporary_cache_files_directory
-
-    result = made().tokenize(dataset_of(TEXTS))
-    assert file_of(result).parent == Path(get_temporary_cache_files_directory())
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt("broken")])
@@ -268,13 +253,6 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_can_be_saved_and_shuffled_as_those_of_any_dataset(tmp_path: Path) -> None:
-    result = made().tokenize(dataset_of(TEXTS))
-    result.save_to_disk(tmp_path / "saved")
-    assert contents(datasets.load_from_disk(tmp_path / "saved")) == contents(result)
-    assert sorted(result.shuffle(seed=1)["input_ids"]) == sorted(result["input_ids"])
-
-
 def test_a_tokenizer_can_be_pickled_before_and_after_it_was_used() -> None:
     tokenizer = made()
     for _ in range(2):
@@ -282,24 +260,6 @@ def test_a_tokenizer_can_be_pickled_before_and_after_it_was_used() -> None:
         expected = recipe(fast_tokenizer(), TEXTS, 8, 0)
         assert contents(copy.tokenize(dataset_of(TEXTS), force=True)) == expected
         tokenizer.tokenize(dataset_of(TEXTS))
-
-
-def test_debug_says_what_is_decided_and_how_long_each_batch_takes(
-    on_disk: datasets.Dataset, caplog: pytest.LogCaptureFixture
-) -> None:
-    made(verbose_level="DEBUG", batch_size=4).tokenize(on_disk)
-    told = "\n".join(caplog.messages)
-    for fact in (
-        "documents become rows by WindowRule(context_length=8",
-        "columns: {'input_ids': 'int64'",
-        "have the fingerprint",
-        "the engine fastokens encodes",
-        "batch_size=4 is configured",
-    ):
-        assert fact in told
-    stages = r"read \d+\.\d{3} s, encode .* s, windows .* s, write .* s"
-    assert re.search(rf"documents 0 to 3, \d+ bytes: {stages}", told)
-    assert re.search(rf"documents 4 to 6, \d+ bytes: {stages}", told)
 
 
 def test_without_the_cache_rows_are_made_each_time(on_disk: datasets.Dataset) -> None:

@@ -15,8 +15,8 @@ from hf_kit import TEXTS, bare_tokenizer, dataset_of
 
 from tokenmill.core.errors import EngineError
 from tokenmill.encode import exactness
-from tokenmill.hf import CausalLMTokenizer, portions, resuming, tokenizer
-from tokenmill.hf.resuming import unfinished_rows
+from tokenmill.hf import CausalLMTokenizer, rows, tokenizer, writing
+from tokenmill.hf.writing import unfinished_rows
 from tokenmill.store.files import unfinished_beside
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -27,13 +27,13 @@ SCRIPT = """
 import json, os, sys
 import datasets
 from tokenmill.encode import exactness
-from tokenmill.hf import CausalLMTokenizer, portions, tokenizer
-from tokenmill.hf.resuming import UnfinishedRows
+from tokenmill.hf import CausalLMTokenizer, rows, tokenizer
+from tokenmill.hf.writing import RowWriter
 
 exactness.adversarial_texts = lambda special_tokens: ["a"]  # loading takes the time here
 folder, configs = sys.argv[1], json.loads(sys.argv[2])
-tokenizer.DATASET_BATCH_ROWS, portions.WINDOW_TOKENS = 50, 3000
-record = UnfinishedRows.record
+tokenizer.DATASET_BATCH_ROWS, rows.WINDOW_TOKENS = 50, 3000
+record = RowWriter.record
 seen = []
 
 def dying(self, begun, num_rows):
@@ -42,11 +42,11 @@ def dying(self, begun, num_rows):
     if len(seen) == 5:
         os.kill(os.getpid(), 9)
 
-UnfinishedRows.record = dying
+RowWriter.record = dying
 for name, config in configs.items():
     if not os.fork():
-        rows = datasets.load_from_disk(f"{folder}/texts")
-        CausalLMTokenizer(config).tokenize(rows, cache_dir=f"{folder}/{name}")
+        texts = datasets.load_from_disk(f"{folder}/texts")
+        CausalLMTokenizer(config).tokenize(texts, cache_dir=f"{folder}/{name}")
     assert os.waitstatus_to_exitcode(os.wait()[1]) == -9
 """
 
@@ -71,7 +71,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "DATASET_BATCH_ROWS", 50)
-    monkeypatch.setattr(portions, "WINDOW_TOKENS", 3000)
+    monkeypatch.setattr(rows, "WINDOW_TOKENS", 3000)
     monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a"])
 
 
@@ -121,11 +121,11 @@ def test_nothing_of_a_killed_run_is_used_without_the_cache(tmp_path: Path) -> No
     (left / "done.json").write_text('{"rows": 5, "num_bytes": 50}')
     with unfinished_rows(path, can_resume=False) as unfinished:
         assert unfinished.done.rows == 0
-        unfinished.sink(0).write(b"new")
+        unfinished._file.write(b"new")
     assert path.read_bytes() == b"new"
     with unfinished_rows(path, can_resume=True) as unfinished:
         assert (unfinished.done.rows, unfinished.done.num_bytes) == (5, 50)
-        unfinished.sink(3).write(b"...tail")  # the first 3 bytes are there
+        unfinished._file.write(b"tail")
     assert path.read_bytes() == b"x" * 50 + b"tail"
     assert not left.exists()
 
@@ -140,19 +140,9 @@ def test_what_is_damaged_is_made_from_the_start(tmp_path: Path, done: str) -> No
     (left / "rows.arrow").write_bytes(b"x" * 100)
     (left / "done.json").write_text(done)
     with unfinished_rows(path, can_resume=True) as unfinished:
-        assert unfinished.done == resuming.Done()
-        unfinished.sink(0).write(b"new")
+        assert unfinished.done == writing.Done()
+        unfinished._file.write(b"new")
     assert path.read_bytes() == b"new"
-
-
-def test_of_two_runs_one_keeps_what_it_has_done(tmp_path: Path) -> None:
-    path = tmp_path / "rows.arrow"
-    with unfinished_rows(path, can_resume=True) as first:
-        with unfinished_rows(path, can_resume=True) as second:
-            second.sink(0).write(b"second")
-        assert path.read_bytes() == b"second"
-        first.sink(0).write(b"first")
-    assert [found.name for found in tmp_path.iterdir()] == ["rows.arrow"]
 
 
 def test_an_error_keeps_what_is_done_but_not_that_of_a_wrong_engine(tmp_path: Path) -> None:
@@ -160,8 +150,8 @@ def test_an_error_keeps_what_is_done_but_not_that_of_a_wrong_engine(tmp_path: Pa
 
     def fail(error: BaseException) -> None:
         with unfinished_rows(path, can_resume=True) as unfinished:
-            unfinished.sink(0).write(b"some")
-            unfinished.record(resuming.Done(), 1)
+            unfinished._file.write(b"some")
+            unfinished.record(writing.Done(), 1)
             raise error
 
     with pytest.raises(KeyboardInterrupt):

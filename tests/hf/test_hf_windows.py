@@ -15,7 +15,8 @@ from tokenizers import models, pre_tokenizers, processors
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.hf.windows import RowColumns, WindowRule
+from tokenmill.hf.columns import RowColumns, RowFormat
+from tokenmill.hf.rows import WindowRule
 
 PAD, BOS, EOS, END = 0, 1, 2, 3
 
@@ -24,6 +25,10 @@ def batch_of(*lengths: int) -> TokenBatch:
     """Documents of these lengths with ids 10, 11, 12..."""
     offsets = offsets_from_lengths(lengths)
     return TokenBatch(np.arange(10, 10 + offsets[-1], dtype=np.uint32), offsets)
+
+
+def rows_of(rule: WindowRule, tokens: TokenBatch) -> RowColumns:
+    return RowFormat(rule.context_length).filled(rule.cut(tokens))
 
 
 def rows_by_tokenizers(tokens: TokenBatch, rule: WindowRule) -> dict[str, list[list[int]]]:
@@ -72,7 +77,7 @@ def rules(draw: Any) -> WindowRule:
 @given(rule=rules(), lengths=st.lists(st.integers(0, 40), max_size=6))
 def test_rows_are_those_of_tokenizers(rule: WindowRule, lengths: list[int]) -> None:
     tokens = batch_of(*lengths)
-    rows = rule.rows(tokens)
+    rows = rows_of(rule, tokens)
     expected = rows_by_tokenizers(tokens, rule)
     assert rows.input_ids.tolist() == expected["input_ids"]
     assert rows.attention_mask.tolist() == expected["attention_mask"]
@@ -80,68 +85,35 @@ def test_rows_are_those_of_tokenizers(rule: WindowRule, lengths: list[int]) -> N
     assert np.array_equal(rows.labels, labels)
 
 
-def test_the_last_window_is_the_first_that_reaches_the_end() -> None:
-    rule = WindowRule(4, 2, PAD)
-    assert rule.rows(batch_of(5)).input_ids.tolist() == [[10, 11, 12, 13], [12, 13, 14, 0]]
-    assert rule.rows(batch_of(6)).input_ids.tolist() == [[10, 11, 12, 13], [12, 13, 14, 15]]
-    assert rule.rows(batch_of(4)).input_ids.tolist() == [[10, 11, 12, 13]]
-
-
-def test_special_tokens_stand_in_every_window() -> None:
-    rows = WindowRule(5, 1, PAD, (BOS,), (EOS,)).rows(batch_of(4, 1))
-    assert rows.input_ids.tolist() == [[1, 10, 11, 12, 2], [1, 12, 13, 2, 0], [1, 14, 2, 0, 0]]
-    assert rows.labels.tolist()[1] == [1, 12, 13, 2, -100]
-    assert rows.attention_mask.tolist()[2] == [1, 1, 1, 0, 0]
-
-
-def test_padding_on_the_left_moves_the_special_tokens_along() -> None:
-    rows = WindowRule(5, 1, PAD, (BOS,), (EOS,), pads_left=True).rows(batch_of(4, 1))
-    assert rows.input_ids.tolist() == [[1, 10, 11, 12, 2], [0, 1, 12, 13, 2], [0, 0, 1, 14, 2]]
-
-
-def test_windows_from_the_end_come_last_first() -> None:
-    rule = WindowRule(4, 2, PAD, truncates_left=True)
-    assert rule.rows(batch_of(5)).input_ids.tolist() == [[11, 12, 13, 14], [10, 11, 12, 0]]
-
-
 def test_a_real_end_of_document_token_keeps_its_label_where_padding_has_the_same_id() -> None:
     tokens = TokenBatch(np.array([7, EOS], np.uint32), np.array([0, 2]))
-    rows = WindowRule(4, 0, EOS).rows(tokens)
+    rows = rows_of(WindowRule(4, 0, EOS), tokens)
     assert rows.input_ids.tolist() == [[7, EOS, EOS, EOS]]
     assert rows.labels.tolist() == [[7, EOS, -100, -100]]
 
 
 def test_the_end_of_a_document_is_in_the_window_that_holds_its_last_token() -> None:
     rule = WindowRule(4, 2, PAD, eos_id=END)
-    assert rule.rows(batch_of(4)).input_ids.tolist() == [[10, 11, 12, 13], [12, 13, 3, 0]]
-    assert rule.rows(batch_of(3, 0, 1)).input_ids.tolist() == [[10, 11, 12, 3], [13, 3, 0, 0]]
+    assert rows_of(rule, batch_of(4)).input_ids.tolist() == [[10, 11, 12, 13], [12, 13, 3, 0]]
+    assert rows_of(rule, batch_of(3, 0, 1)).input_ids.tolist() == [[10, 11, 12, 3], [13, 3, 0, 0]]
     from_the_end = WindowRule(4, 2, PAD, truncates_left=True, eos_id=END)
-    assert from_the_end.rows(batch_of(4)).input_ids.tolist() == [[11, 12, 13, 3], [10, 11, 12, 0]]
-
-
-def test_the_number_of_windows_counts_the_end_of_document_token() -> None:
-    lengths = np.array([0, 3, 4])
-    assert WindowRule(4, 0, PAD).num_windows(lengths).tolist() == [0, 1, 1]
-    assert WindowRule(4, 0, PAD, eos_id=END).num_windows(lengths).tolist() == [0, 1, 2]
+    assert rows_of(from_the_end, batch_of(4)).input_ids.tolist() == [
+        [11, 12, 13, 3],
+        [10, 11, 12, 0],
+    ]
 
 
 def test_documents_without_tokens_give_no_rows() -> None:
-    rows = WindowRule(4, 0, PAD).rows(batch_of(0, 2, 0, 0))
+    rows = rows_of(WindowRule(4, 0, PAD), batch_of(0, 2, 0, 0))
     assert rows.input_ids.tolist() == [[10, 11, 0, 0]]
-    assert WindowRule(4, 0, PAD).rows(batch_of()).labels.shape == (0, 4)
-
-
-def test_columns_have_the_types_that_trainers_expect() -> None:
-    rows = WindowRule(4, 0, PAD).rows(batch_of(9))
-    types = [array.dtype.name for array in (rows.input_ids, rows.attention_mask, rows.labels)]
-    assert types == ["int64", "int8", "int64"]
+    assert rows_of(WindowRule(4, 0, PAD), batch_of()).labels.shape == (0, 4)
 
 
 def test_windows_can_be_filled_in_parts() -> None:
     rule = WindowRule(700, 3, PAD, (BOS,))  # several blocks of rows
     tokens = batch_of(*range(0, 60_000, 777))
-    whole, windows = rule.rows(tokens), rule.cut(tokens)
-    parts = RowColumns.empty(len(windows), 700)
+    whole, windows = rows_of(rule, tokens), rule.cut(tokens)
+    parts = RowFormat(700).empty(len(windows))
     cuts = [0, 1, 150, len(windows)]
     for start, stop in itertools.pairwise(cuts):
         windows.fill(parts[start:stop], start)

@@ -37,10 +37,6 @@ def test_what_is_sealed_is_read_back(tmp_path: Path) -> None:
     assert len(found.digest) == 32
 
 
-def test_sealing_twice_changes_nothing() -> None:
-    assert sealed(sealed(NOTE)) == sealed(NOTE)
-
-
 def test_every_flipped_bit_is_caught(tmp_path: Path) -> None:
     path = tmp_path / "note.json"
     data = canonical_json(sealed(NOTE))

@@ -143,19 +143,6 @@ def test_a_killed_copy_is_no_dataset_and_the_next_one_finishes_it(
         assert contents(tmp_path / "copy") == contents(dataset)
 
 
-def test_what_killed_copies_have_left_goes_with_the_next(dataset: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    (copy / ".copy.json.0123456789abcdef.tmp").write_bytes(b"{")  # the first that a copy writes
-    tokenmill.copy_dataset(dataset, copy)
-    plan = next((copy / "plans").iterdir())
-    left = (".manifest.json.0123456789abcdef.tmp", f"plans/{plan.name}/.plan.json.{'0' * 16}.tmp")
-    for name in left:
-        (copy / name).write_bytes(b"{")
-    tokenmill.copy_dataset(dataset, copy)
-    assert contents(copy) == contents(dataset)
-
-
 def flipped(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -257,15 +244,6 @@ def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> 
         tokenmill.copy_dataset(copied, tmp_path / "copy")
     assert caught.value.why == "plans/mine/plan.json belongs to a different plan"
     assert contents(tmp_path / "copy") == before
-
-
-def test_arrays_that_are_left_of_another_plan_are_replaced(copied: Path, tmp_path: Path) -> None:
-    tokenmill.copy_dataset(copied, tmp_path / "copy")
-    (plan, _) = sorted((tmp_path / "copy" / "plans").iterdir())
-    (plan / "plan.json").unlink()
-    flipped(plan / "starts.npy")
-    assert tokenmill.copy_dataset(copied, tmp_path / "copy").copied_files == 4
-    assert contents(tmp_path / "copy") == contents(copied)
 
 
 def test_only_files_of_the_dataset_and_its_plans_are_copied(copied: Path, tmp_path: Path) -> None:

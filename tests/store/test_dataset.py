@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tokenmill.core.errors import UserError, VerificationError
+from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import DocumentRows
@@ -90,12 +90,6 @@ def test_every_document_is_found_by_its_number(folder: Path) -> None:
     assert found == [document for shard in SHARDS for document in shard]
 
 
-@pytest.mark.parametrize("number", [-1, 5, 10**9])
-def test_a_document_that_is_not_there_is_refused(number: int, folder: Path) -> None:
-    with pytest.raises(UserError, match=f"cannot find document {number}"):
-        Dataset(folder).locate(number)
-
-
 def test_a_shard_shows_ids_lengths_offsets_and_rows(folder: Path) -> None:
     shard = Dataset(folder).shards[0]
     assert shard.ids.tolist() == [1, 2, 0, 3, 0]
@@ -135,14 +129,6 @@ def test_an_index_of_another_shard_is_refused(folder: Path) -> None:
     (folder / "tokens/00000.idx").write_bytes(data)
     with pytest.raises(VerificationError, match="a token index belongs to a different shard"):
         _ = Dataset(folder).shards[0].lengths
-
-
-@pytest.mark.parametrize("dtype", ["uint32", "float16", "", "object"])
-def test_an_unknown_width_of_ids_is_refused(dtype: str, folder: Path) -> None:
-    rewrite(folder, token_dtype=dtype)
-    with pytest.raises(VerificationError, match="the manifest is inconsistent") as caught:
-        Dataset(folder)
-    assert caught.value.why.startswith(f"token_dtype is {dtype!r}, ")
 
 
 def test_a_documents_table_that_arrow_cannot_read_is_damage_of_the_dataset(folder: Path) -> None:

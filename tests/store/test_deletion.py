@@ -10,7 +10,7 @@ import pytest
 
 from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
-from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.errors import OutputConflictError
 from tokenmill.run.agents.agent import new_agent
 from tokenmill.run.agents.claims import Claims
 from tokenmill.store.cloud.client import Client, open_client
@@ -63,13 +63,6 @@ def test_a_dataset_goes_and_strangers_stay(
     assert output[2] == f"deleted {num_objects - 2} objects"
 
 
-def test_nothing_is_deleted_unasked(dataset: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    before = keys(dataset)
-    assert main(["delete", dataset.location]) == 2
-    assert keys(dataset) == before
-    assert "add --yes to delete without asking" in capsys.readouterr().err
-
-
 def test_a_deletion_that_was_stopped_is_finished_by_the_next(
     dataset: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,8 +112,3 @@ def test_a_manifest_of_another_program_is_refused(bucket: Client) -> None:
     bucket.put("work/job.json", b"{}")
     with pytest.raises(OutputConflictError, match="cannot find a dataset to delete"):
         look_at(bucket.location)
-
-
-def test_folders_are_not_deleted(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="only deletes datasets in buckets"):
-        look_at(str(tmp_path))

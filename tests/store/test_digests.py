@@ -49,19 +49,3 @@ def test_blocks_are_64_kib_and_the_last_one_may_be_shorter(size: int, tmp_path: 
     writer = write(tmp_path / "file", [data])
     assert writer.block_digests == expected_blocks(data, 65_536)
     assert len(writer.block_digests) == 8 * -(-size // 65_536)
-
-
-def test_arrays_of_ids_are_written_as_their_bytes(tmp_path: Path) -> None:
-    ids = np.array([1, 2, 65_535], "<u2")
-    writer = DigestWriter(tmp_path / "file")
-    writer.write(memoryview(ids))
-    writer.write(memoryview(ids[:0]))
-    writer.close()
-    assert (tmp_path / "file").read_bytes() == b"\x01\x00\x02\x00\xff\xff"
-    assert writer.num_bytes == 6
-
-
-def test_a_large_file_is_digested_in_pieces(tmp_path: Path) -> None:
-    data = bytes(5 << 20)
-    (tmp_path / "file").write_bytes(data)
-    assert file_digest(tmp_path / "file") == xxhash.xxh3_128_hexdigest(data)

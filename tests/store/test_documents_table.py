@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -76,13 +75,6 @@ def test_rows_hold_place_id_subset_kept_columns_and_spans(tmp_path: Path) -> Non
     ]
 
 
-def test_a_table_without_rows_can_be_read(tmp_path: Path) -> None:
-    write(tmp_path / "file", [])
-    table = pq.read_table(tmp_path / "file")
-    assert table.num_rows == 0
-    assert table.column_names == ["source", "position", "id", "subset", "column.lang", "no_loss"]
-
-
 def write_sources(path: Path, sources: list[int], batch_rows: int) -> bytes:
     """A table with a row of each of these of 1,000 sources."""
     writer = DocumentsWriter(path, [f"{n}.jsonl" for n in range(1000)], [], has_no_loss=False)
@@ -110,13 +102,3 @@ def test_a_row_group_names_only_the_sources_that_it_has_rows_of(
     table = read_documents(tmp_path / "file", len(sources))
     assert table.column("source").to_pylist() == [f"{n}.jsonl" for n in sources]
     assert table.column("source").unique().to_pylist() == [f"{n}.jsonl" for n in (7, 5, 900, 8)]
-
-
-def test_a_table_of_version_1_names_every_source(tmp_path: Path) -> None:
-    write_sources(tmp_path / "file", [2, 0], 2)
-    names = pa.array(["0.jsonl", "1.jsonl", "2.jsonl"])
-    source = pa.DictionaryArray.from_arrays(pa.array([2, 0], pa.int32()), names)
-    table = pq.read_table(tmp_path / "file").set_column(0, "source", source)
-    pq.write_table(table, tmp_path / "file", compression="zstd")
-    found = read_documents(tmp_path / "file", 2).column("source")
-    assert found.to_pylist() == ["2.jsonl", "0.jsonl"]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-import pytest
-
-from tokenmill.core.errors import VerificationError
 from tokenmill.store.file_map import FileMap
 
 
@@ -37,13 +34,6 @@ def test_it_is_unmapped_once_however_often_it_is_closed(tmp_path: Path) -> None:
 
 def maps_of_this_process() -> list[str]:
     return Path("/proc/self/maps").read_text().splitlines()
-
-
-def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"tokens")
-    with pytest.raises(VerificationError, match="it should have 7 bytes, but has 6"):
-        FileMap(path, 7)
 
 
 def test_a_file_that_is_replaced_has_another_identity(tmp_path: Path) -> None:

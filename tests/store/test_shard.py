@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill.core.errors import DataError, StorageError
+from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.store import rejected, shard
 from tokenmill.store.digests import block_digests, file_digest
@@ -98,11 +98,6 @@ def test_a_shard_without_documents_has_only_its_rejects(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["stem.jsonl"]
 
 
-def test_a_shard_with_nothing_in_it_has_no_files(tmp_path: Path) -> None:
-    assert ShardWriter(tmp_path, "stem", LAYOUT, NAMES).close() == []
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
     documents = [[number, 0] for number in range(1, 50)]
     found = []
@@ -144,20 +139,6 @@ def test_a_document_over_the_limit_of_the_index_is_refused(
         append(writer, 1, [1, 0], [1, 2, 3, 0])
     assert caught.value.where == "second.jsonl, position 10"
     writer.close()
-
-
-def test_what_was_written_can_be_discarded(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
-    append(writer, 0, [1, 0])
-    writer.close()
-    writer.discard()
-    writer.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_missing_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot write a shard"):
-        ShardWriter(tmp_path / "missing", "stem", LAYOUT, NAMES)
 
 
 def test_a_shard_whose_table_a_failed_write_has_closed_can_be_discarded(tmp_path: Path) -> None:

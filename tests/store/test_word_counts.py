@@ -102,14 +102,6 @@ def test_a_folder_holds_the_sum_of_the_runs_of_each_group(folder: Path) -> None:
     assert counts.total({"de": 0}).to_dict() == {b"a": 1, b"cat": 1, b"the": 7}
 
 
-def test_weights_must_be_for_groups_that_exist(folder: Path) -> None:
-    counts = open_counts(folder)
-    with pytest.raises(UserError, match="cannot find the group 'fr'; the groups are 'de', 'en'"):
-        counts.total({"fr": 2})
-    with pytest.raises(UserError, match="the weight of 'en' must not be negative"):
-        counts.total({"en": -1})
-
-
 def test_weights_whose_sums_overflow_are_refused(folder: Path, tmp_path: Path) -> None:
     counts = open_counts(folder)
     for weight in (1 << 50, 1 << 62, 1 << 63, 10**20):
@@ -209,18 +201,6 @@ def test_arrays_that_compiled_code_could_not_survive_are_refused(
     assert bool(problem) == bool(said)
 
 
-@settings(deadline=None)
-@given(st.binary(min_size=1, max_size=6))
-def test_a_word_is_utf8_where_python_says_so(data: bytes) -> None:
-    found = WordCounts(np.frombuffer(data, np.uint8), np.array([0, len(data)]), np.array([1]))
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        assert check_words(found) == "a word is not UTF-8"
-    else:
-        assert check_words(found) == ""
-
-
 def test_a_damaged_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     write_run(path, {"": words(a=1, b=2)})
@@ -237,8 +217,3 @@ def test_small_languages_weigh_more_the_smaller_alpha() -> None:
     assert sampling_weights(sizes, 0.0) == {"en": 100, "sw": 900}
     assert sampling_weights(sizes, 0.5) == {"en": 100, "sw": 300}
     assert sampling_weights({"en": 5, "none": 0}, 0.5) == {"en": 100, "none": 1}
-
-
-def test_a_byte_premium_makes_shares_those_of_content() -> None:
-    # 300 bytes of Thai say what 100 bytes of English say.
-    assert sampling_weights({"en": 100, "th": 300}, 0.0, {"th": 3.0}) == {"en": 100, "th": 100}

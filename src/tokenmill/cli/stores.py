@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tokenmill.store.cloud.options import set_options
+from tokenmill.store.cloud.stores import set_options
 
 
 def add_store_arguments(parser: argparse.ArgumentParser, **options: object) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,20 @@ VARIABLE = ("seq_lengths", "cu_seqlens")
 FIXED_DTYPES = {"attention_mask": "int8", "seq_lengths": "int32", "cu_seqlens": "int32"}
 RETURNED = ("input_ids", "attention_mask", "labels")
 """The columns that the function of a subclass must return."""
+
+
+class RowSource(Protocol):
+    """Rows that are still to be made."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, without padding."""
+
+    def fill(self, rows: RowColumns, first: int) -> None:
+        """Fill `rows` with rows of this source, from number `first` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +82,23 @@ class RowFormat:
 
     def empty(self, num_rows: int) -> RowColumns:
         """Rows whose values are not set yet."""
-        return RowColumns.empty(num_rows, self.context_length, np.dtype(self.dtype))
+        shape, dtype = (num_rows, self.context_length), self.dtype
+        return RowColumns(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, np.uint8))
+
+    def filled(self, source: RowSource) -> RowColumns:
+        """All rows of a source."""
+        rows = self.empty(len(source))
+        source.fill(rows, 0)
+        return rows
 
     def arrays(self, rows: RowColumns) -> dict[str, Any]:
         """The columns as arrays; columns with one number per segment are lists of arrays."""
-        made = {name: rows.column(name, self.dtype_of(name)) for name in self.columns}
-        return {
-            name: np.split(values, offsets[1:-1]) if name in VARIABLE else values
-            for name, (values, offsets) in made.items()
-        } | {
-            name: values.reshape(len(rows), self.context_length)
-            for name, (values, _) in made.items()
-            if name not in VARIABLE
-        }
+        made: dict[str, Any] = {}
+        for name in self.columns:
+            values, offsets = rows.column(name, self.dtype_of(name))
+            is_variable, shape = name in VARIABLE, (len(rows), self.context_length)
+            made[name] = np.split(values, offsets[1:-1]) if is_variable else values.reshape(shape)
+        return made
 
 
 @dataclass(frozen=True)
@@ -92,17 +110,17 @@ class RowColumns:
     flags: npt.NDArray[np.uint8]
     """Flags of each token: REAL if it is not padding, RESTART if a segment begins."""
 
-    @staticmethod
-    def empty(num_rows: int, context_length: int, dtype: npt.DTypeLike = np.int64) -> RowColumns:
-        """Rows whose values are not set yet."""
-        shape = (num_rows, context_length)
-        return RowColumns(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, np.uint8))
-
     def __len__(self) -> int:
         return len(self.input_ids)
 
     def __getitem__(self, part: slice) -> RowColumns:
         return RowColumns(self.input_ids[part], self.labels[part], self.flags[part])
+
+    def fill(self, rows: RowColumns, first: int) -> None:
+        """Fill `rows` with these rows, from number `first` on."""
+        given = self[first : first + len(rows)]
+        rows.input_ids[:], rows.labels[:] = given.input_ids, given.labels
+        rows.flags[:] = given.flags
 
     @property
     def attention_mask(self) -> Int8Array:

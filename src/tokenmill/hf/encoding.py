@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 from tokenmill.core.records import DocumentBatch, TokenBatch
-from tokenmill.encode.engine import Encoder, Engine, Reference
+from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.engine_ranking import (
     REFERENCE,
     first_exact,
@@ -22,7 +22,7 @@ from tokenmill.encode.exactness import AuditSample, audit
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.hf.log import logger
+from tokenmill.hf.summary import logger
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.run.units.sampling import place_hashes
 
@@ -31,6 +31,15 @@ CACHE_BYTES = 512 << 20
 """Limit of an engine's own cache."""
 AUDIT_CHARACTERS = 1 << 20
 """Texts kept for the audit, which runs when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Subword regularisation (Kudo, 2018; BPE-dropout: Provilkov et al., 2020)."""
+
+    rate: float
+    """The dropout of a BPE model, or the alpha of a Unigram model."""
+    seed: int
 
 
 class ExactEncoder:
@@ -47,11 +56,11 @@ class ExactEncoder:
         Raises:
             UserError: the tokenizer, or the engine that is wanted, cannot be used.
         """
+        self._arguments = file, wanted, sampling
         self._file = file
-        self._wanted = wanted
-        self._sampling = sampling
         self._encoder: Encoder | SampledEncoder | None = None
-        self._audit: Audit | None = None
+        self._sample: AuditSample | None = None
+        self._num_audited = 0
         if sampling is not None:
             self.reference, _ = load_any_reference(file)
             self._encoder = SampledEncoder(file, sampling)
@@ -67,33 +76,33 @@ class ExactEncoder:
         if has_no_option:
             logger.warning("special tokens inside a text are matched: encode has no option for it")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExactEncoder, self._arguments
+
     def choose_engine(self, sample: Sequence[str]) -> None:
         """Unless an engine is chosen, test the candidates on hard strings and some documents.
+
+        The first one that passes encodes, or the reference if none does.
 
         Raises:
             EngineError: the engine that is wanted differs from the reference.
         """
-        if self._encoder is None:
-            engine = self._first_exact(sample)
-            logger.debug("the engine %s encodes; candidates: %s", engine.name, self._names)
-            self._encoder = Encoder(engine, self.reference.largest_id)
-            if engine is not self.reference:
-                self._audit = Audit(engine.name, self.reference)
-
-    def _first_exact(self, sample: Sequence[str]) -> Engine:
-        """The first engine that passes, or the reference if none does."""
+        if self._encoder is not None:
+            return
 
         def load(name: str) -> Engine:
             engine = self._first.result() if name == self._names[0] else self._load(name)
             return engine or self.reference
 
-        return first_exact(
-            self._names,
-            load,
-            self.reference,
-            sample,
-            lambda name, veto: logger.warning("%s is not used: %s", name, veto),
-        )
+        def tell(name: str, veto: object) -> None:
+            logger.warning("%s is not used: %s", name, veto)
+
+        engine = first_exact(self._names, load, self.reference, sample, tell)
+        logger.debug("the engine %s encodes; candidates: %s", engine.name, self._names)
+        self._encoder = Encoder(engine, self.reference.largest_id)
+        self._engine_name = engine.name
+        if engine is not self.reference:
+            self._sample = AuditSample()
 
     def _load(self, name: str) -> Engine | None:
         return None if name == REFERENCE else load_engine(name, self._file, False, CACHE_BYTES)
@@ -114,29 +123,24 @@ class ExactEncoder:
         Raises:
             EngineError: the engine differs from the reference.
         """
-        if self._audit is not None:
-            self._audit.add(texts, tokens)
+        if self._sample is None:
+            return
+        positions = np.arange(self._num_audited, self._num_audited + len(texts))
+        self._num_audited += len(texts)
+        hashes = place_hashes("", DocumentBatch(0, list(texts), positions, positions))
+        self._sample.add(texts, tokens, hashes, with_short=True)
+        if self._sample.num_characters > AUDIT_CHARACTERS:
+            self.finish_audit()
 
     def finish_audit(self) -> None:
-        """Audit the rest of the sample.
+        """Compare the sample with the reference, and begin a new one.
 
         Raises:
             EngineError: the engine differs from the reference.
         """
-        if self._audit is not None:
-            self._audit.make()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ExactEncoder, (self._file, self._wanted, self._sampling)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Subword regularisation (Kudo, 2018; BPE-dropout: Provilkov et al., 2020)."""
-
-    rate: float
-    """The dropout of a BPE model, or the alpha of a Unigram model."""
-    seed: int
+        if self._sample is not None and self._sample.texts:
+            sample, self._sample = self._sample, AuditSample()
+            audit(self._engine_name, sample.texts, sample.ids, self.reference)
 
 
 class SampledEncoder:
@@ -156,32 +160,6 @@ class SampledEncoder:
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """The ids of every text."""
-        digests = [
-            xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts
-        ]
-        return self._sampler.encode(texts, keyed_hash(np.array(digests, np.uint64), self._seed))
-
-
-class Audit:
-    """A sample of encoded texts that is compared with the reference from time to time."""
-
-    def __init__(self, engine_name: str, reference: Reference) -> None:
-        self._engine_name = engine_name
-        self._reference = reference
-        self._sample = AuditSample()
-        self._position = 0
-
-    def add(self, texts: Sequence[str], tokens: TokenBatch) -> None:
-        """Take a sample of a batch, and at least one short document."""
-        positions = np.arange(self._position, self._position + len(texts))
-        self._position += len(texts)
-        hashes = place_hashes("", DocumentBatch(0, list(texts), positions, positions))
-        self._sample.add(texts, tokens, hashes, with_short=True)
-        if self._sample.num_characters > AUDIT_CHARACTERS:
-            self.make()
-
-    def make(self) -> None:
-        """Compare the sample with the reference, and begin a new one."""
-        sample, self._sample = self._sample, AuditSample()
-        if sample.texts:
-            audit(self._engine_name, sample.texts, sample.ids, self._reference)
+        data = (text.encode("utf-8", "surrogatepass") for text in texts)
+        digests = np.array([xxhash.xxh3_64_intdigest(each) for each in data], np.uint64)
+        return self._sampler.encode(texts, keyed_hash(digests, self._seed))

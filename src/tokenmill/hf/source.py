@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenmill.core.errors import DataError, UserError
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.core.suggestions import nearest
 from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
-from tokenmill.hf.log import logger
+from tokenmill.hf.columns import RowFormat
+from tokenmill.hf.rows import WindowRule
+from tokenmill.hf.summary import logger
+from tokenmill.run.machine.resources import usable_memory
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -23,6 +26,15 @@ DEFAULT_COLUMN = "text"
 MAX_TEXT_BYTES = 4 << 20
 """The most text encoded at a time: engines hold the GIL while they copy it."""
 MAX_SAMPLE_BYTES = 400_000
+MAX_ROWS_BYTES = 64 << 20
+"""The rows of a batch, if all of them are in memory at once."""
+FIRST_BATCH_SIZE = 6000
+MEMORY_SHARE = 16
+"""A batch may take the free memory divided by this."""
+TEXT_COPIES = 4
+"""Copies of a text: in Arrow, in Python, in the engine, and those of the previous batch."""
+TOKEN_BYTES = 16
+"""Copies of an id of four bytes: the engine's, and ours with special tokens, in two batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +72,6 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
         why=f"{len(strings)} columns hold strings, none of them called {DEFAULT_COLUMN!r}",
         hint='name it: text_column="...", or --text-column on the command line',
     )
-
-
-def tell_of_dropped_columns(features: Mapping[str, Any], column: str) -> None:
-    """Log the columns that are dropped: rows are not documents, so they cannot keep them."""
-    dropped = [name for name in features if name != column]
-    if dropped:
-        logger.info("dropped columns: %s", ", ".join(dropped))
 
 
 def features_of_stream(dataset: IterableDataset) -> Mapping[str, Any]:
@@ -199,3 +204,35 @@ def _byte_lengths(column: Any) -> Int64Array:
 
 def _is_string(kind: object) -> bool:
     return getattr(kind, "dtype", None) in ("string", "large_string", "string_view")
+
+
+def choose_batch_size(
+    mean_bytes: float,
+    tokens: TokenBatch,
+    rule: WindowRule,
+    form: RowFormat,
+    *,
+    holds_rows: bool,
+    by_memory: bool,
+) -> int:
+    """Choose the documents per batch: 6000, or fewer if they are large.
+
+    `tokens` are those of a sample, and documents have `mean_bytes` bytes. `holds_rows` is whether
+    all rows of a batch are in memory at once. If rows follow from batches, `by_memory` is false:
+    rows must not depend on the machine.
+    """
+    mean_tokens = len(tokens.ids) / max(len(tokens.lengths), 1)
+    mean_rows = max(len(rule.cut(tokens)) / max(len(tokens.lengths), 1), 1.0)
+    row_bytes = mean_rows * form.context_length * max(form.token_bytes, 1)
+    limits = {"the text encoded at a time": MAX_TEXT_BYTES / max(mean_bytes, 1.0)}
+    if holds_rows:
+        limits["the rows made at a time"] = MAX_ROWS_BYTES / row_bytes
+    if by_memory:
+        taken = TEXT_COPIES * mean_bytes + TOKEN_BYTES * mean_tokens + 2 * row_bytes * holds_rows
+        limits["free memory"] = usable_memory()[0] / MEMORY_SHARE / max(taken, 1.0)
+    limit = min(limits, key=limits.__getitem__)
+    size = max(int(min(FIRST_BATCH_SIZE, limits[limit])), 1)
+    if size < FIRST_BATCH_SIZE:
+        why = f"documents have {mean_bytes:.0f} bytes and {mean_tokens:.0f} tokens on average"
+        logger.info("batch_size is %d because of %s: %s", size, limit, why)
+    return size

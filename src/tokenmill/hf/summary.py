@@ -1,14 +1,14 @@
-"""Counts of a run and the time of each stage."""
+"""What a run tells: counts and the time of each stage, progress, and the logger of the package."""
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
-
-from tokenmill.hf.log import logger
-from tokenmill.hf.source import Texts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,6 +16,50 @@ T = TypeVar("T")
 STAGES = ("read", "encode", "windows", "write")
 COUNTS = ("documents", "null", "empty", "cut", "text_bytes", "tokens")
 """The counts that a resumed run takes over."""
+LINE_SECONDS = 10.0
+"""Between two lines of progress in a log."""
+
+logger = logging.getLogger("tokenmill.hf")
+
+
+@contextmanager
+def logging_at(level: str) -> Iterator[None]:
+    """Log at a level for one run, on standard error if the program has not set up logging."""
+    before = logger.level
+    handler = None if logger.hasHandlers() else logging.StreamHandler()
+    logger.setLevel(level)
+    if handler:
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        if handler:
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def progress(total_bytes: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a callback for finished bytes: a bar on a terminal or in a notebook, lines in a log."""
+    if shown and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        from tqdm.auto import tqdm
+
+        with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="tokenizing") as bar:
+            yield bar.update
+            bar.total = bar.n  # the total was an estimate
+        return
+    done, started = 0, time.monotonic()
+    told = started
+
+    def advance(num_bytes: int) -> None:
+        nonlocal done, told
+        done, now = done + num_bytes, time.monotonic()
+        if shown and now - told >= LINE_SECONDS:
+            told, share = now, min(done / max(total_bytes, 1), 1.0)
+            logger.info("tokenizing: %.0f%%, %.1f MB/s", 100 * share, done / (now - started) / 1e6)
+
+    yield advance
 
 
 @dataclass(slots=True)
@@ -46,11 +90,11 @@ class Summary:
     has_warned: bool = False
     """Of documents that gave no row."""
 
-    def count(self, batch: Texts) -> None:
+    def count(self, documents: int, null: int, text_bytes: int) -> None:
         """Count documents that were read."""
-        self.documents += len(batch.texts) + batch.num_null
-        self.null += batch.num_null
-        self.text_bytes += batch.num_bytes
+        self.documents += documents
+        self.null += null
+        self.text_bytes += text_bytes
 
     @property
     def counts(self) -> dict[str, int]:
@@ -73,12 +117,8 @@ class Summary:
         self.reused.append(path)
         self.documents += num_documents
         self.rows += num_rows
-        logger.info(
-            "reusing the rows of an earlier run: %s: %s rows of %s documents",
-            path,
-            f"{num_rows:,}",
-            f"{num_documents:,}",
-        )
+        counts = f"{num_rows:,} rows of {num_documents:,} documents"
+        logger.info("reusing the rows of an earlier run: %s: %s", path, counts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts and times as a dict."""
@@ -99,23 +139,6 @@ class Summary:
         finally:
             self.stage_seconds[stage] += time.perf_counter() - started
 
-    def debug_batch(self, batch: Texts, before: dict[str, float]) -> None:
-        """Log an encoded batch, with the time of each stage since the previous one.
-
-        Windows and writing are those of the batch before, which a second thread makes.
-        """
-        spent = ", ".join(
-            f"{name} {seconds - before.get(name, 0.0):.3f} s"
-            for name, seconds in self.stage_seconds.items()
-        )
-        logger.debug(
-            "documents %d to %d, %d bytes: %s",
-            batch.first,
-            batch.first + len(batch.texts) + batch.num_null - 1,
-            batch.num_bytes,
-            spent,
-        )
-
     @property
     def rows_per_second(self) -> float:
         """Rows per second."""
@@ -126,32 +149,21 @@ class Summary:
         """Tokens per second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
-    def tell(self) -> None:
-        """Log the summary, and warn if documents gave no row."""
-        logger.info("%s", self)
-        self.warn()
-
     def warn(self, so_far: str = "") -> None:
         """Warn once if documents gave no row."""
         without_row = self.empty + self.null
         if without_row and not self.has_warned:
             self.has_warned = True
-            logger.warning(
-                "%d documents gave no row%s: %d without tokens, %d null",
-                without_row,
-                so_far,
-                self.empty,
-                self.null,
-            )
+            why = f"{self.empty} without tokens, {self.null} null"
+            logger.warning("%d documents gave no row%s: %s", without_row, so_far, why)
 
     def __str__(self) -> str:
         if self.reused and not self.tokens:
             return f"{self.documents:,} documents -> {self.rows:,} rows, all of an earlier run"
         stages = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.stage_seconds.items())
         notes = f"; {self.cut:,} documents are longer than a row" if self.cut else ""
-        notes += f"; {self.resumed_rows:,} rows are from an interrupted run" * bool(
-            self.resumed_rows
-        )
+        if self.resumed_rows:
+            notes += f"; {self.resumed_rows:,} rows are from an interrupted run"
         return (
             f"{self.documents:,} documents -> {self.rows:,} rows, {self.tokens:,} tokens in "
             f"{self.seconds:.2f} s: {self.rows_per_second:,.0f} rows/s, "

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,48 +25,38 @@ from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.hf.batch_size import Documents, choose_batch_size
 from tokenmill.hf.columns import RETURNED, RowColumns, RowFormat
-from tokenmill.hf.config import make_config
 from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
 from tokenmill.hf.encoding import AUTO, ExactEncoder, Sampling
-from tokenmill.hf.log import logger, logging_at
-from tokenmill.hf.parallelism import Parallelism, thread_environment
-from tokenmill.hf.pipeline import write_rows
-from tokenmill.hf.portions import (
-    GivenRows,
-    PackedPortions,
-    PackedRows,
-    Place,
-    Portion,
-    WindowPortions,
-)
-from tokenmill.hf.progress import progress
 from tokenmill.hf.results import (
     ResultPlace,
     fingerprint,
     identity_of_rows,
     subclass_fingerprint,
 )
-from tokenmill.hf.resuming import unfinished_rows
+from tokenmill.hf.rows import PackedRows, Place, Portion, Portions
 from tokenmill.hf.source import (
     TextColumn,
     Texts,
+    choose_batch_size,
     features_of_stream,
     find_text_column,
     first_texts,
     shortened,
-    tell_of_dropped_columns,
     texts_of,
     without_null,
 )
-from tokenmill.hf.stream import lazy_rows
-from tokenmill.hf.summary import Summary
-from tokenmill.hf.workers import Workers
-from tokenmill.hf.writing import RowWriter
+from tokenmill.hf.summary import Summary, logger, logging_at, progress
+from tokenmill.hf.workers import Workers, described, thread_environment
+from tokenmill.hf.writing import RowWriter, unfinished_rows
 from tokenmill.pack.options import PackOptions
 from tokenmill.run.machine.cores import usable_cores
-from tokenmill.run.recipe.tokenizer_section import CausalLMConfig
+from tokenmill.run.recipe.tokenizer_section import (
+    SECTION,
+    CausalLMConfig,
+    check_section,
+    load_section,
+)
 
 DATASET_BATCH_ROWS = 10_000
 DATASET_DICT_BATCH_ROWS = 40_000
@@ -122,7 +114,14 @@ class CausalLMTokenizer:
             conventions = Conventions(named, self._file, self._encoder.reference)
             self._rule = conventions.rule(self.config)
             self._form = RowFormat.of(self.config)
-            self._tell_of_rows()
+            logger.debug("documents become rows by %s", self._rule)
+            logger.debug("columns: %s", self._form)
+            if self.config.packing and "attention_mask" in self._form.columns:
+                logger.warning(
+                    "packed rows have an attention_mask: with one, models of transformers ignore "
+                    "position_ids, and documents in a row attend to each other; leave it out of "
+                    "columns"
+                )
 
     def tokenize(
         self,
@@ -177,7 +176,8 @@ class CausalLMTokenizer:
                 raise UserError("expected a dataset of the library datasets", why=why)
             place.close()
             self.summary.seconds = time.perf_counter() - started
-            self.summary.tell()
+            logger.info("%s", self.summary)
+            self.summary.warn()
         return result
 
     def _get_optimal_num_proc(self) -> int:
@@ -196,11 +196,11 @@ class CausalLMTokenizer:
         """
         (texts,) = batch.values()
         tokens = self._encode(without_null(texts))
-        options = self._pack_options
-        made = PackedRows.of(self._rule.enclosed(tokens), self._rule, options) if options else None
-        source = self._rule.cut(tokens) if made is None else made
-        rows = self._form.empty(len(source))
-        source.fill(rows, 0)
+        options, rule = self._pack_options, self._rule
+        source = (
+            PackedRows.of(rule.enclosed(tokens), rule, options) if options else rule.cut(tokens)
+        )
+        rows = self._form.filled(source)
         columns: Columns = {name: getattr(rows, name) for name in RETURNED}
         if options:
             columns["position_ids"] = rows.segmentation.positions
@@ -219,64 +219,95 @@ class CausalLMTokenizer:
             result = place.open(path, dataset, name, self._form.features)
             self.summary.reuse(str(path), len(dataset), len(result))
             return result
-        tell_of_dropped_columns(dataset.features, column)
-        parallelism = self._parallelism()
+        num_proc = self._num_proc(dataset.features, column)
         with (
-            thread_environment(parallelism),
-            unfinished_rows(path, can_resume=self.config.cache, fresh=fresh) as unfinished,
+            thread_environment(num_proc),
+            unfinished_rows(path, can_resume=self.config.cache, fresh=fresh) as writer,
         ):
-            wanted = unfinished.batch_size
-            size = self._choose_batch_size(texts.sample(), texts.mean_bytes, wanted)
-            unfinished.batch_size = size
-            logger.info(parallelism.describe(size))
+            size = self._choose_batch_size(texts.sample(), texts.mean_bytes, writer.batch_size)
+            writer.batch_size = size
+            self._tell_of_performance(size, num_proc)
             with (
-                self._workers.during_run(self, parallelism.num_proc),
+                self._workers.during_run(self, num_proc),
                 progress(texts.num_bytes, self.config.show_progress) as advance,
             ):
-                writer = RowWriter(unfinished, self._form, batch_rows, self.summary)
-                portions = self._portions(unfinished.done.skipped)
-                encode = functools.partial(self._encoded, column, portions)
-                encoding = encode, portions.finish
-                write_rows(texts, unfinished, writer, self.summary, encoding, advance)
+                self._write(texts, writer, batch_rows, advance)
                 self._encoder.finish_audit()
         return place.open(path, dataset, name, self._form.features)
+
+    def _write(
+        self,
+        texts: TextColumn,
+        writer: RowWriter,
+        batch_rows: int,
+        advance: Callable[[int], None],
+    ) -> None:
+        """Make the rows that an earlier run has not written; `advance` is called with bytes."""
+        summary, done = self.summary, writer.done.place
+        before = summary.counts
+        writer.begin(self._form, batch_rows, summary)
+        advance(done.counts.get("text_bytes", 0))
+        portions = Portions(self._rule, self._pack_options, done.skipped)
+
+        def write(found: Sequence[Portion]) -> None:
+            for portion in found:
+                writer.write(portion)
+
+        assert writer.batch_size is not None
+        batches = texts.batches(writer.batch_size, done.document)
+        with ThreadPoolExecutor(1, "rows") as background:
+            written: Future[None] = background.submit(lambda: None)
+            while (batch := summary.timed("read", lambda: next(batches, None))) is not None:
+                place = Place(batch.first, counts=summary.since(before))
+                summary.count(len(batch.texts) + batch.num_null, batch.num_null, batch.num_bytes)
+                found = summary.timed("encode", self._encoded, texts.name, portions, batch, place)
+                written.result()
+                written = background.submit(write, found)
+                advance(batch.num_bytes)
+            written.result()
+            background.submit(write, list(portions.finish())).result()
+            background.submit(writer.end).result()
 
     def _lazy_rows(self, dataset: Any) -> Any:
         """The lazy rows of an iterable dataset. At most a sample is read and encoded now."""
         features = features_of_stream(dataset)
         column = find_text_column(features, self.text_column)
-        tell_of_dropped_columns(features, column)
-        parallelism = self._parallelism()
+        num_proc = self._num_proc(features, column)
         self._workers.end()  # they hold a copy of this object from the earlier dataset
         size = self.config.batch_size
         if size is None:
             first = first_texts(dataset, column)
             mean_bytes = first.num_bytes / max(len(first.texts) + first.num_null, 1)
-            with thread_environment(parallelism):
+            with thread_environment(num_proc):
                 sample = shortened(first.texts)
                 size = self._choose_batch_size(sample, mean_bytes, None, is_lazy=True)
-        logger.info(parallelism.describe(size))
-        make_rows = functools.partial(self._rows_of_stream, column, parallelism)
-        return lazy_rows(dataset, features, column, size, self._form, make_rows)
+        self._tell_of_performance(size, num_proc)
+        return dataset.with_format(None).map(
+            functools.partial(self._columns_of_stream, column, num_proc),
+            batched=True,
+            batch_size=size,
+            remove_columns=list(features),
+            features=self._form.features,
+        )
 
-    def _rows_of_stream(
-        self, column: str, parallelism: Parallelism, values: Iterable[str | None]
-    ) -> RowColumns:
+    def _columns_of_stream(
+        self, column: str, num_proc: int, batch: Mapping[str, Iterable[str | None]]
+    ) -> dict[str, Any]:
         """The rows of a batch of an iterable dataset, counted in the summary of this process."""
         started = time.perf_counter()
-        summary, texts = self.summary, texts_of(values)
-        with logging_at(self.config.verbose_level), thread_environment(parallelism):
+        summary, texts = self.summary, texts_of(batch[column])
+        with logging_at(self.config.verbose_level), thread_environment(num_proc):
             self._encoder.choose_engine(texts.texts)  # before processes are forked
-            self._workers.begin(self, parallelism.num_proc)
+            self._workers.begin(self, num_proc)
             columns = summary.timed("encode", self._columns, column, texts.texts)
             rows = RowColumns.of_arrays(columns, self._form)
             self._encoder.finish_audit()
-            summary.count(texts)
+            summary.count(len(texts.texts) + texts.num_null, texts.num_null, texts.num_bytes)
             summary.warn(" so far")
         summary.rows += len(rows)
         summary.tokens += rows.num_tokens
         summary.seconds += time.perf_counter() - started
-        return rows
+        return self._form.arrays(rows)
 
     def _choose_batch_size(
         self, sample: list[str], mean_bytes: float, resumed: int | None, is_lazy: bool = False
@@ -284,46 +315,42 @@ class CausalLMTokenizer:
         """Choose the documents per batch; encoding the sample also chooses the engine."""
         tokens = self._encoder.encode(sample)
         holds_rows = is_lazy or self._has_own_function
-        documents = Documents.of_sample(mean_bytes, tokens, self._rule, self._form, holds_rows)
-        by_memory = not (holds_rows and self._pack_options)  # each batch is packed by itself
         wanted = self.config.batch_size or resumed
         if self._has_own_function:  # its rows may depend on what a batch holds
             wanted = resumed or self.config.batch_size
-        return choose_batch_size(wanted, documents, by_memory=by_memory)
-
-    def _portions(self, skipped: int) -> WindowPortions | PackedPortions:
-        """What encoded documents go through before they are rows."""
-        options = self._pack_options
-        if options is None or self._has_own_function:
-            return WindowPortions(self._rule)
-        return PackedPortions(self._rule, options, skipped)
+        return wanted or choose_batch_size(
+            mean_bytes,
+            tokens,
+            self._rule,
+            self._form,
+            holds_rows=holds_rows,
+            by_memory=not (holds_rows and self.config.packing),  # each batch is packed by itself
+        )
 
     def _encoded(
-        self, column: str, portions: WindowPortions | PackedPortions, batch: Texts, place: Place
+        self, column: str, portions: Portions, batch: Texts, place: Place
     ) -> list[Portion]:
         """Encode a batch; what is returned becomes rows."""
         if not self._has_own_function:
             return list(portions.add(self._encode(batch.texts), place))
         rows = RowColumns.of_arrays(self._columns(column, batch.texts), self._form)
-        return [Portion(place, lambda: GivenRows(rows))]
+        return [Portion(place, lambda: rows)]
 
     def _columns(self, column: str, texts: list[str]) -> Columns:
         """The result of `_tokenize_function` for texts, split among workers if there are any."""
-        pool = self._workers.pool
-        if pool is None or not self._has_own_function:
+        if not self._workers.exist or not self._has_own_function:
             return self._tokenize_function({column: texts})
-        parts = pool.map(functools.partial(_columns_of_part, column), texts)
+        parts = self._workers.map(functools.partial(_columns_of_part, column), texts)
         self.summary.empty += sum(counted.empty for _, counted in parts)
         self.summary.cut += sum(counted.cut for _, counted in parts)
         found = [columns for columns, _ in parts]
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
     def _encode(self, texts: list[str]) -> TokenBatch:
-        pool = self._workers.pool
-        if pool is None:
-            tokens = self._encoder.encode(texts)
+        if self._workers.exist:
+            tokens = join_batches(self._workers.map(_encode_part, texts))
         else:
-            tokens = join_batches(pool.map(_encode_part, texts))
+            tokens = self._encoder.encode(texts)
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
         self.summary.cut += self._rule.num_cut(tokens.lengths)
@@ -332,17 +359,6 @@ class CausalLMTokenizer:
     def _sampling(self) -> Sampling | None:
         rate = self.config.subword_regularisation
         return None if rate is None else Sampling(rate, self.config.seed)
-
-    def _tell_of_rows(self) -> None:
-        logger.debug("documents become rows by %s", self._rule)
-        logger.debug(
-            "columns: %s", {name: self._form.dtype_of(name) for name in self._form.columns}
-        )
-        if self.config.packing and "attention_mask" in self._form.columns:
-            logger.warning(
-                "packed rows have an attention_mask: with one, models of transformers ignore "
-                "position_ids, and documents in a row attend to each other; leave it out of columns"
-            )
 
     @property
     def _pack_options(self) -> PackOptions | None:
@@ -357,12 +373,19 @@ class CausalLMTokenizer:
         own = getattr(self._tokenize_function, "__func__", None)
         return own is not CausalLMTokenizer._tokenize_function
 
-    def _parallelism(self) -> Parallelism:
-        found = Parallelism(max(self._get_optimal_num_proc() or 1, 1), self._is_slow)
+    def _num_proc(self, features: Mapping[str, Any], column: str) -> int:
+        """The number of encoding processes; logs what a user should know of the dataset first."""
+        if dropped := [name for name in features if name != column]:
+            logger.info("dropped columns: %s", ", ".join(dropped))  # rows are not documents
+        num_proc = max(self._get_optimal_num_proc() or 1, 1)
         if self._is_slow and not self._has_warned:
             self._has_warned = True
             warn_of_slow_tokenizer(self._file)
-        return found
+        return num_proc
+
+    def _tell_of_performance(self, batch_size: int, num_proc: int) -> None:
+        how = described(num_proc, is_slow=self._is_slow)
+        logger.info("Performance configuration: batch_size=%d, %s", batch_size, how)
 
     def _identity(self, column: str) -> dict[str, Any]:
         """Everything that determines the rows, except the dataset."""
@@ -395,3 +418,21 @@ def _columns_of_part(
     columns = owner._tokenize_function({column: texts})
     owner._encoder.finish_audit()
     return columns, owner.summary
+
+
+def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> CausalLMConfig:
+    """Make a configuration from a YAML file, a mapping, or the struct itself.
+
+    The options are under `tokenizer`, and other sections of such a file are not read. A mapping
+    without that section holds the options themselves.
+
+    Raises:
+        UserError: one or several options are wrong; the message holds all of them.
+    """
+    if isinstance(config, CausalLMConfig):
+        options: Any = msgspec.to_builtins(config)  # msgspec does not check values in constructors
+    elif isinstance(config, Mapping):
+        options = config.get(SECTION, config)
+    else:
+        options = load_section(config)
+    return check_section(options, str(config) if isinstance(config, (str, Path)) else "")

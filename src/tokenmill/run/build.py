@@ -55,7 +55,7 @@ from tokenmill.run.units.tasks import EncodeTask
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Manifest, Run, TokenizerEntry
-from tokenmill.store.objects.probe import refuse_unsafe
+from tokenmill.store.objects.opening import refuse_unsafe
 from tokenmill.store.policies import Policies
 
 BuildEvents = RunEvents[Preparation]

@@ -69,21 +69,6 @@ class DocumentRows:
             no_loss=no_loss,
         )
 
-    @staticmethod
-    def joined(parts: Sequence[DocumentRows]) -> DocumentRows:
-        """The rows of all parts, which have the same columns."""
-        return DocumentRows(
-            sources=np.concatenate([part.sources for part in parts]),
-            positions=np.concatenate([part.positions for part in parts]),
-            ids=[name for part in parts for name in part.ids],
-            in_validation=np.concatenate([part.in_validation for part in parts]),
-            columns={
-                name: [value for part in parts for value in part.columns[name]]
-                for name in parts[0].columns
-            },
-            no_loss=[spans for part in parts for spans in part.no_loss],
-        )
-
     @property
     def num_characters(self) -> int:
         """Number of characters in ids and columns."""
@@ -156,18 +141,19 @@ class DocumentsWriter:
 
         if not self._appended:
             return
-        rows = DocumentRows.joined(self._appended)
-        self._appended, self._num_characters = [], 0
-        subsets = number_array(rows.in_validation.astype(np.int32))
+        parts, self._appended, self._num_characters = self._appended, [], 0
+        in_validation = np.concatenate([part.in_validation for part in parts])
+        subsets = number_array(in_validation.astype(np.int32))
         columns = [
-            number_array(rows.sources),
-            number_array(rows.positions),
-            string_array(rows.ids),
+            number_array(np.concatenate([part.sources for part in parts])),
+            number_array(np.concatenate([part.positions for part in parts])),
+            string_array([name for part in parts for name in part.ids]),
             pa.DictionaryArray.from_arrays(subsets, string_array(["train", "validation"])),
-            *(string_array(rows.columns[name]) for name in self._keep),
         ]
+        for name in self._keep:
+            columns.append(string_array([each for part in parts for each in part.columns[name]]))
         if self._has_no_loss:
-            columns.append(_range_lists(rows.no_loss))
+            columns.append(_range_lists([spans for part in parts for spans in part.no_loss]))
         self._pending.append(pa.table(columns, schema=self._schema))
 
     def close(self) -> None:

@@ -362,40 +362,23 @@ def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int 
     Raises:
         VerificationError: a name, or a link on the way, leads out of the folder.
     """
-    by_parent: dict[str, list[str]] = {}
+    parents: dict[str, Path] = {}
     for name in names:
         parent, slash, leaf = name.rpartition("/")
         if leaf in ("", ".", "..") or (slash and not parent):
             raise _leads_out(folder, name)
-        by_parent.setdefault(parent, []).append(name)
-    for parent, inside in by_parent.items():
+        if parent not in parents:
+            parents[parent] = path_inside(folder, parent)
         try:
-            opened = os.open(path_inside(folder, parent), _TO_LOOK_INTO)
-        except OSError:  # the folder does not exist
-            yield from ((name, None) for name in inside)
-            continue
-        try:
-            skipped = len(parent) + 1 if parent else 0
-            for name in inside:
-                yield name, _size_inside(folder, name, opened, name[skipped:])
-        finally:
-            os.close(opened)
-
-
-_TO_LOOK_INTO = os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
-
-
-def _size_inside(folder: Path, name: str, opened: int, leaf: str) -> int | None:
-    """Return the size of a file, looked up relative to its opened folder."""
-    try:
-        status = os.stat(leaf, dir_fd=opened, follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            status = path_inside(folder, name).stat()
-    except ValueError as error:  # a zero byte, or half of a surrogate pair
-        raise _leads_out(folder, name) from error
-    except OSError:  # it is missing, or the name is not valid
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+            status = os.lstat(f"{parents[parent]}/{leaf}")
+            if stat.S_ISLNK(status.st_mode):
+                status = path_inside(folder, name).stat()
+        except ValueError as error:  # a zero byte, or half of a surrogate pair
+            raise _leads_out(folder, name) from error
+        except OSError:  # it is missing, or the name is not valid
+            yield name, None
+        else:
+            yield name, status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _leads_out(folder: Path, name: str) -> VerificationError:

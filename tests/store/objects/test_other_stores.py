@@ -14,8 +14,7 @@ from cloud_kit.nfs import lossy_mount
 from tokenmill.core.errors import StorageError
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.object_store import ObjectEntry
-from tokenmill.store.objects.opening import open_store
-from tokenmill.store.objects.probe import Abilities, probe
+from tokenmill.store.objects.opening import open_store, probe
 
 SIXTEEN = [f"racer-{number}" for number in range(16)]
 NAMES = [f"work/claims/{number:05d}.0" for number in range(20)]
@@ -25,7 +24,7 @@ def assert_keeps_the_contract(location: str, folder: Path, patch: pytest.MonkeyP
     """Creates are won once, files become objects in one or many parts, listings are complete."""
     patch.setattr(bucket, "SMALL_BYTES", 1_000)
     store = open_store(location)
-    assert probe(store) == Abilities(several_agents=True)
+    assert probe(store) == ""
     assert list(store.entries("work")) == []
     assert_each_is_won_once(race(lambda: store, SIXTEEN, NAMES), NAMES)
     assert sorted(entry.name for entry in store.entries("work/claims")) == NAMES

@@ -20,8 +20,7 @@ from tokenmill.run.commit.receipts import (
     write_stream_end,
 )
 from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt
-from tokenmill.store.objects.object_store import ObjectStore
-from tokenmill.store.objects.records import create_record, open_record
+from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 
 ENGINE_NAME = "work/engine.json"
 DAMAGED = "work/damaged"

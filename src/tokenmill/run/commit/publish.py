@@ -44,8 +44,7 @@ from tokenmill.store.manifest import (
     TokenizerEntry,
     dataset_id,
 )
-from tokenmill.store.objects.object_store import ObjectStore
-from tokenmill.store.objects.records import create_record, open_record
+from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 from tokenmill.store.policies import Policies
 
 REJECTED = "jsonl"

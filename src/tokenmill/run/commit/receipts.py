@@ -15,9 +15,8 @@ from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.files import unfinished_beside
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts
-from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 from tokenmill.store.objects.opening import open_store
-from tokenmill.store.objects.records import create_record, open_record
 
 STREAMS = "work/streams"
 _KEY = re.compile(RECEIPTS + r"/\d{8}-\d{6}(-limit)?\.json")

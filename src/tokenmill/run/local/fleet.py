@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.units import wire
-from tokenmill.store.cloud.admission import admission_environment
+from tokenmill.store.cloud.failures import admission_environment
 
 if TYPE_CHECKING:
     import psutil

@@ -27,7 +27,7 @@ from tokenmill.run.commit.workspace import JOB_NAME, Workspace
 from tokenmill.run.start.contents import LEFT_OUT, STOPPED_AT_LIMIT, Contents
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
-from tokenmill.store.objects.records import open_record
+from tokenmill.store.objects.object_store import open_record
 
 R = TypeVar("R")
 

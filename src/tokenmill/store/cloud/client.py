@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from tokenmill.core.errors import MissingObjectError, StorageError, TokenmillError
-from tokenmill.store.cloud import admission
-from tokenmill.store.cloud.admission import Doing
-from tokenmill.store.cloud.failures import (
-    RESUMABLE,
-    input_changed,
-    is_broken_off,
-    is_expired,
-    translated,
-)
+from tokenmill.store.cloud import failures
+from tokenmill.store.cloud.failures import Doing
 from tokenmill.store.cloud.loop import request_loop, wait
 from tokenmill.store.cloud.names import WEB, ObjectName
-from tokenmill.store.cloud.options import endpoint_of
 from tokenmill.store.cloud.reach import require_reachable
-from tokenmill.store.cloud.stores import open_store
+from tokenmill.store.cloud.stores import endpoint_of, open_store
 
-MAX_IN_FLIGHT = 128
+READS_AT_ONCE = 64
+READS_AHEAD = 1024
 PART_BYTES = 64 << 20
 MAX_PARTS_IN_FLIGHT = 4
 LIST_PAGE = 1000
@@ -79,11 +73,15 @@ class Client:
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return the size and ETag of an object, or None if it does not exist."""
-        return wait(request_loop().begin(self._or_none(key, self._head)))
+
+        async def head(store: Any, key: str) -> ObjectInfo:
+            return _info(await store.head_async(key))
+
+        return self._or_none(key, head)
 
     def get(self, key: str, etag: str = "") -> bytes | None:
         """Return the bytes of an object, or None if it does not exist."""
-        return wait(request_loop().begin(self._or_none(key, _getter(etag, {}))))
+        return self._or_none(key, _getter(etag, {}))
 
     def get_range(
         self,
@@ -106,56 +104,29 @@ class Client:
         return request_loop().begin(self._range(key, start, stop, etag))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
-        """Yield (key, bytes) of many objects as `get` does, concurrently and in any order."""
-        loop, rest = request_loop(), iter(keys)
-        running: dict[Future[bytes | None], str] = {}
-        arrived: list[Future[bytes | None]] = []
-        news = threading.Condition()
-
-        def arrive(future: Future[bytes | None]) -> None:
-            with news:
-                arrived.append(future)
-                news.notify()
-
-        def begin() -> None:
-            for key in rest:
-                future = loop.begin(self._or_none(key, _getter("", {})))
-                running[future] = key
-                future.add_done_callback(arrive)
-                if len(running) >= MAX_IN_FLIGHT:
-                    return
-
-        try:
-            begin()
-            while running:
-                with news:
-                    news.wait_for(lambda: arrived)
-                    done, arrived[:] = arrived[:], []
-                for future in done:
-                    yield running.pop(future), future.result()
-                begin()
-        finally:
-            for future in running:
-                future.cancel()
+        """Yield (key, bytes) of many objects as `get` does, concurrently."""
+        rest = iter(keys)
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            while some := list(islice(rest, READS_AHEAD)):
+                yield from zip(some, pool.map(self.get, some), strict=True)
 
     def put(self, key: str, data: bytes, *, create: bool = False) -> bool:
         """Store an object and return whether it was stored; with `create`, only if it is new.
 
         False does not mean that another process stored the object: an answer may have been lost.
         """
-        mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
 
         async def put(store: Any, key: str) -> bool:
-            import obstore
             from obstore.exceptions import AlreadyExistsError
 
+            mode = "create" if create else "overwrite"
             try:
-                await obstore.put_async(store, key, data, mode=mode, use_multipart=False)
+                await store.put_async(key, data, mode=mode, use_multipart=False)
             except AlreadyExistsError:
                 return False
             return True
 
-        return wait(request_loop().begin(self._tried(key, put, "write")))
+        return self._run(key, put, "write")
 
     def put_file(self, key: str, path: Path) -> None:
         """Upload a local file as an object, large files in parts.
@@ -165,77 +136,65 @@ class Client:
         """
 
         async def put(store: Any, key: str) -> None:
-            import obstore
-
-            await obstore.put_async(
-                store, key, path, chunk_size=PART_BYTES, max_concurrency=MAX_PARTS_IN_FLIGHT
+            await store.put_async(
+                key, path, chunk_size=PART_BYTES, max_concurrency=MAX_PARTS_IN_FLIGHT
             )
 
-        wait(request_loop().begin(self._tried(key, put, "write")))
+        self._run(key, put, "write")
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield all objects below a folder, "" for all, sorted by key."""
 
-        async def list_all(store: Any, prefix: str) -> Sequence[ObjectInfo]:
-            import obstore
-
-            pages = obstore.list(store, prefix or None, chunk_size=LIST_PAGE)
-            return [_info(found) async for page in _pages(pages) for found in page]
+        async def list_all(store: Any, prefix: str) -> Sequence[Any]:
+            found: Sequence[Any] = await store.list(
+                prefix or None, chunk_size=LIST_PAGE
+            ).collect_async()
+            return found
 
         yield from _sorted(self._listed(prefix, list_all))
 
     def list_folder(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects directly in a folder, sorted by key."""
-
-        async def list_one(store: Any, prefix: str) -> Sequence[ObjectInfo]:
-            import obstore
-
-            found = await obstore.list_with_delimiter_async(store, prefix or None)
-            return [_info(each) for each in found["objects"]]
-
-        yield from _sorted(self._listed(prefix, list_one))
+        yield from _sorted(self._listed(prefix, _list_folder)["objects"])
 
     def names(self) -> set[str]:
         """Names of the objects and folders directly at the location."""
-
-        async def list_one(store: Any, prefix: str) -> Sequence[str]:  # noqa: ARG001
-            import obstore
-
-            found = await obstore.list_with_delimiter_async(store)
-            return [*(each["path"] for each in found["objects"]), *found["common_prefixes"]]
-
-        return {name for name in self._listed("", list_one) if name}
+        found = self._listed("", _list_folder)
+        names = (*(each["path"] for each in found["objects"]), *found["common_prefixes"])
+        return {name for name in names if name}
 
     def delete(self, key: str) -> None:
         """Remove an object, if it exists."""
 
         async def delete(store: Any, key: str) -> None:
-            import obstore
-
-            await obstore.delete_async(store, key)
+            await store.delete_async(key)
 
         try:
-            wait(request_loop().begin(self._tried(key, delete, "delete")))
+            self._run(key, delete, "delete")
         except MissingObjectError:
             return
 
-    def _listed(self, prefix: str, listing: Request[Sequence[Result]]) -> Sequence[Result]:
-        async def again(store: Any, prefix: str) -> Sequence[Result]:
+    def _listed(self, prefix: str, listing: Request[Result]) -> Result:
+        async def again(store: Any, prefix: str) -> Result:
             for seconds in LIST_WAITS:
                 try:
                     return await listing(store, prefix)
                 except Exception as error:
-                    if not is_broken_off(error):
+                    if not failures.is_broken_off(error):
                         raise
                 await asyncio.sleep(seconds)
             return await listing(store, prefix)
 
-        return wait(request_loop().begin(self._tried(prefix.strip("/"), again, "list")))
+        return self._run(prefix.strip("/"), again, "list")
 
-    async def _head(self, store: Any, key: str) -> ObjectInfo:
-        import obstore
+    def _run(self, key: str, request: Request[Result], doing: Doing = "read") -> Result:
+        return wait(request_loop().begin(self._tried(key, request, doing)))
 
-        return _info(await obstore.head_async(store, key))
+    def _or_none(self, key: str, request: Request[Result]) -> Result | None:
+        try:
+            return self._run(key, request)
+        except MissingObjectError:
+            return None
 
     async def _range(self, key: str, start: int, stop: int, etag: str) -> bytes:
         if start >= stop:
@@ -247,12 +206,6 @@ class Client:
             raise StorageError("the object store gave an unexpected answer", where=where, why=why)
         return data
 
-    async def _or_none(self, key: str, request: Request[Result]) -> Result | None:
-        try:
-            return await self._tried(key, request)
-        except MissingObjectError:
-            return None
-
     async def _tried(self, key: str, request: Request[Result], doing: Doing = "read") -> Result:
         """Carry out a request; if the credentials have expired, renew them once."""
         name = self._name.below(key) if key else self._name
@@ -262,20 +215,20 @@ class Client:
             try:
                 result = await request(store, key)
             except Exception as error:
-                if not is_expired(error):
+                if not failures.is_expired(error):
                     raise
                 result = await request(self._opened(store), key)
-            admission.note(name.store, doing)
+            failures.note(name.store, doing)
             return result
         except (TokenmillError, asyncio.CancelledError):
             raise
         except _ChangedError as error:
-            raise input_changed(name, str(error)) from None
+            raise failures.input_changed(name, str(error)) from None
         except Exception as error:
             if isinstance(error, FileNotFoundError):
-                admission.note(name.store, doing)
-            let_in = admission.was_let_in(name.store, doing)
-            raise translated(error, name, was_let_in=let_in) from None
+                failures.note(name.store, doing)
+            let_in = failures.was_let_in(name.store, doing)
+            raise failures.translated(error, name, was_let_in=let_in) from None
 
     async def _reached(self, name: ObjectName) -> None:
         """Raise a StorageError if the user's own endpoint or web server cannot be reached.
@@ -285,8 +238,8 @@ class Client:
         address = f"{name.scheme}://{name.bucket}"
         if name.scheme not in WEB:
             address = endpoint_of(name.scheme)
-        if address and not admission.has_answered(name.store):
-            hint = "check the address and the network; " + RESUMABLE
+        if address and not failures.has_answered(name.store):
+            hint = "check the address and the network; " + failures.RESUMABLE
             await asyncio.to_thread(require_reachable, address, str(name), hint)
 
     def _opened(self, expired: Any) -> Any:
@@ -315,9 +268,7 @@ def _getter(etag: str, options: dict[str, Any]) -> Request[bytes]:
     asked: Any = {**options, **_condition(etag)}
 
     async def get(store: Any, key: str) -> bytes:
-        import obstore
-
-        answer = await obstore.get_async(store, key, options=asked)
+        answer = await store.get_async(key, options=asked)
         found = _version(answer.meta)
         if etag and found != etag:  # some servers ignore conditions
             raise _ChangedError(f"its version was {etag}; now {found}")
@@ -334,9 +285,13 @@ def _condition(etag: str) -> dict[str, Any]:
     return {"if_match": etag}
 
 
-def _sorted(found: Sequence[ObjectInfo]) -> list[ObjectInfo]:
+async def _list_folder(store: Any, prefix: str) -> Any:
+    return await store.list_with_delimiter_async(prefix or None)
+
+
+def _sorted(found: Sequence[Any]) -> list[ObjectInfo]:
     """Sort objects by key, without the object that some tools create for the location itself."""
-    return sorted((each for each in found if each.key), key=lambda each: each.key)
+    return sorted((_info(each) for each in found if each["path"]), key=lambda each: each.key)
 
 
 def _info(found: Any) -> ObjectInfo:
@@ -348,8 +303,3 @@ def _version(found: Any) -> str:
         return str(found["e_tag"])
     modified = found["last_modified"]
     return f"{_MODIFIED}{modified.isoformat()}" if modified.timestamp() > 0 else ""
-
-
-async def _pages(stream: Any) -> AsyncIterator[Any]:
-    async for page in stream:
-        yield page

@@ -1,9 +1,14 @@
-"""Translation of store failures to tokenmill's errors, without keys or signed addresses."""
+"""Translation of store failures to tokenmill's errors, without keys or signed addresses.
+
+Some stores refuse expired and wrong credentials in the same way. To tell them apart, the requests
+that a store has allowed are recorded; processes that a run starts inherit the record.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Literal
 
 from tokenmill.core.errors import (
     InputChangedError,
@@ -15,6 +20,11 @@ from tokenmill.core.errors import (
 )
 from tokenmill.store.cloud.names import ObjectName
 
+Doing = Literal["read", "write", "list", "delete"]
+
+VARIABLE = "TOKENMILL_LET_IN"
+
+_known = set(os.environ.get(VARIABLE, "").split())
 MAX_WHY = 400
 RESUMABLE = "run the same command again later; it resumes where it stopped"
 
@@ -148,3 +158,23 @@ def _why(text: str) -> str:
         if _SECRET_VARIABLES.search(variable.upper()) and len(value) >= _SHORT:
             said = said.replace(value, "***")
     return said if len(said) <= MAX_WHY else said[:MAX_WHY] + "..."
+
+
+def note(store: str, doing: Doing) -> None:
+    """Record that a store has allowed a request of this kind."""
+    _known.add(f"{doing}:{store}")
+
+
+def was_let_in(store: str, doing: Doing) -> bool:
+    """Return whether a store has allowed a request of this kind in this run."""
+    return f"{doing}:{store}" in _known
+
+
+def has_answered(store: str) -> bool:
+    """Return whether a store has allowed any request in this run."""
+    return any(known.endswith(f":{store}") for known in _known)
+
+
+def admission_environment() -> dict[str, str]:
+    """Return environment variables that pass the record to a new process, without secrets."""
+    return {VARIABLE: " ".join(sorted(_known))}

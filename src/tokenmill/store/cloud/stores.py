@@ -4,6 +4,11 @@
     gs   GOOGLE_APPLICATION_CREDENTIALS and the other GOOGLE_*; gcloud's login; roles
     az   AZURE_STORAGE_*, a connection string; service principals and managed identities
 
+Options of tokenmill's own are in environment variables, for all processes of a run:
+
+    TOKENMILL_ENDPOINT    the address of an S3-compatible or other custom store
+    TOKENMILL_ANONYMOUS   1: use no credentials and do not sign requests
+
 A store must not be used in a process that was forked after its first use: its threads are gone.
 """
 
@@ -13,12 +18,21 @@ import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
+from tokenmill.core.paths import redacted
 from tokenmill.store.cloud.names import WEB, ObjectName
-from tokenmill.store.cloud.options import endpoint_of, is_anonymous
 
+ENDPOINT = "TOKENMILL_ENDPOINT"
+ANONYMOUS = "TOKENMILL_ANONYMOUS"
+ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""The clouds' own variables for the endpoint, by scheme; the first one that is set wins."""
 RETRY_SECONDS = 120
 """Time during which a failing request is retried, for example while a server is replaced."""
 MAX_RETRIES = 12
@@ -137,3 +151,43 @@ def _has_aws_files() -> bool:
         Path(os.environ.get("AWS_CONFIG_FILE", home / "config")),
     )
     return any(file.is_file() for file in files)
+
+
+def set_options(*, endpoint: str | None = None, anonymous: bool = False) -> None:
+    """Set options for this process and those that it starts later.
+
+    Raises:
+        UserError: the endpoint is not an address or contains a password.
+    """
+    if endpoint is not None:
+        _checked(endpoint)
+        os.environ[ENDPOINT] = endpoint
+    if anonymous:
+        os.environ[ANONYMOUS] = "1"
+
+
+def endpoint_of(scheme: str) -> str:
+    """Return the custom address for a scheme, or "" for the cloud's own.
+
+    Raises:
+        UserError: the endpoint is not an address or contains a password.
+    """
+    found = (os.environ.get(name, "") for name in (ENDPOINT, *ENDPOINTS.get(scheme, ())))
+    endpoint = next(filter(None, found), "")
+    return _checked(endpoint) if endpoint else ""
+
+
+def is_anonymous() -> bool:
+    """Return whether requests are sent without credentials."""
+    return os.environ.get(ANONYMOUS, "") not in ("", "0")
+
+
+def _checked(endpoint: str) -> str:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        hint = "give https://HOST or http://HOST:PORT"
+        raise UserError("the endpoint is not valid", where=redacted(endpoint), hint=hint)
+    if "@" in parts.netloc or parts.query:
+        why = "it must not contain a password or a query"
+        raise UserError("the endpoint is not valid", where=redacted(endpoint), why=why)
+    return endpoint.rstrip("/")

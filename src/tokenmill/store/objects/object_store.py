@@ -2,7 +2,7 @@
 
 The primitive is `create`: if many processes on any machines create the same object, one of them
 wins, and all of them learn its content. All other operations may be late, lost or repeated.
-Folders implement it with link(2), buckets with conditional requests. `probe.py` tests it before
+Folders implement it with link(2), buckets with conditional requests. `opening.py` tests it before
 any work.
 """
 
@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +73,24 @@ class ObjectStore(Protocol):
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the objects that exist, concurrently."""
+
+
+def create_record(store: ObjectStore, name: str, value: T) -> T:
+    """Create a sealed object and return its content: `value`, or what was written first.
+
+    Raises:
+        VerificationError: the existing object is damaged.
+    """
+    record = sealed(value)
+    data = canonical_json(record)
+    held = store.create(name, data)
+    return record if held == data else open_record(store, name, held, type(value))
+
+
+def open_record(store: ObjectStore, name: str, data: bytes | None, kind: type[T]) -> T:
+    """Decode the bytes of a sealed object.
+
+    Raises:
+        VerificationError: the object is damaged or missing.
+    """
+    return unseal(data or b"", kind, f"{store.location}/{name}")

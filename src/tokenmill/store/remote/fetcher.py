@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from tokenmill.core.child import Child, ChildEnded, Program
 from tokenmill.core.errors import StorageError
-from tokenmill.store.cloud.admission import admission_environment
+from tokenmill.store.cloud.failures import admission_environment
 from tokenmill.store.remote.messages import Answer, Request
 
 STARTS = 3
