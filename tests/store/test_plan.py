@@ -225,6 +225,12 @@ class Trap:
         return (Path.touch, (self.path,))
 
 
+def _saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("name", ARRAYS)
 def test_nothing_is_ever_unpickled(name: str, tmp_path: Path) -> None:
     write_plan(tmp_path / "plan")
