@@ -14,7 +14,7 @@ import pytest
 from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.jsonl import JsonlParser
+from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
@@ -44,7 +44,7 @@ READ = """
 from tokenmill.core.errors import DataError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.jsonl import JsonlParser
+from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Extent
 
@@ -156,7 +156,7 @@ def test_memory_that_runs_out_later_in_a_file_names_the_place(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(JsonlParser, "parse", fail)
+    monkeypatch.setattr(JsonParser, "parse", fail)
     with pytest.raises(Exception, match="not enough memory to read") as caught:
         list(batches)
     assert caught.value.where == f"{source.path}, at or after position {len(LINE)}"

@@ -14,11 +14,11 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.jsonl import JsonlParser
+from tokenmill.read.formats.json_records import JsonParser
 
-TEXT = JsonlParser(Fields())
-RICH = JsonlParser(Fields(id="id", keep=("meta.lang", "n"), no_loss="spans"))
-NESTED = JsonlParser(Fields(text="meta.text", id="meta.id", keep=("meta.a.b", "n")))
+TEXT = JsonParser(Fields())
+RICH = JsonParser(Fields(id="id", keep=("meta.lang", "n"), no_loss="spans"))
+NESTED = JsonParser(Fields(text="meta.text", id="meta.id", keep=("meta.a.b", "n")))
 
 READ = {
     "plain": (rb'{"text": "a"}', "a"),
@@ -241,7 +241,7 @@ def test_a_record_over_two_lines_cannot_hide_behind_two_records_on_one(broken: b
 @given(blocks, st.booleans(), st.booleans())
 @settings(deadline=None, max_examples=300)
 def test_a_block_is_parsed_as_its_lines_are_one_by_one(
-    parser: JsonlParser, parts: list[tuple[bytes, bytes]], has_bom: bool, is_open: bool
+    parser: JsonParser, parts: list[tuple[bytes, bytes]], has_bom: bool, is_open: bool
 ) -> None:
     whole = [line + end for line, end in parts]
     if whole and is_open:
@@ -283,7 +283,7 @@ def test_the_bytes_of_any_rubbish_add_up(block: bytes) -> None:
 
 
 def test_ids_and_kept_columns_hold_strings_null_and_other_values_as_json() -> None:
-    parser = JsonlParser(Fields(id="meta.id", keep=("lang", "meta", "meta.x.y")))
+    parser = JsonParser(Fields(id="meta.id", keep=("lang", "meta", "meta.x.y")))
     batch = parser.parse(
         """{"text": "a", "lang": "de", "meta": {"id": "i-1", "x": {"y": [1, "é"]}}}
 {"text": "b", "lang": null, "meta": {"id": 7, "x": {"y": 1.50}}}
@@ -308,7 +308,7 @@ def test_ids_and_kept_columns_hold_strings_null_and_other_values_as_json() -> No
 
 
 def test_the_text_may_lie_deep_inside_a_record() -> None:
-    parser = JsonlParser(Fields(text="data.body.text", id="data.id", keep=("data.body.lang",)))
+    parser = JsonParser(Fields(text="data.body.text", id="data.id", keep=("data.body.lang",)))
     batch = parser.parse(
         b'{"data": {"id": 1, "body": {"text": "a", "lang": "de"}}}\n'
         b'{"data": {"id": 2, "body": null}}\n'
@@ -326,7 +326,7 @@ def test_the_text_may_lie_deep_inside_a_record() -> None:
 
 
 def test_the_text_itself_can_be_kept_and_has_nothing_below_it() -> None:
-    batch = JsonlParser(Fields(keep=("text", "text.x"))).parse(rb'{"text": "a"}', 0, 0)
+    batch = JsonParser(Fields(keep=("text", "text.x"))).parse(rb'{"text": "a"}', 0, 0)
     assert batch.columns == {"text": ["a"], "text.x": [None]}
 
 
@@ -336,7 +336,7 @@ def test_a_field_that_holds_the_text_cannot_be_kept_whole() -> None:
 
 
 def test_a_number_that_cannot_be_kept_sets_its_line_aside() -> None:
-    parser = JsonlParser(Fields(keep=("n",)))
+    parser = JsonParser(Fields(keep=("n",)))
     batch = parser.parse(b'{"text": "a", "n": 1}\n{"text": "b", "n": 1e999}\n', 0, 0)
     assert (batch.texts, batch.columns) == (["a"], {"n": ["1"]})
     assert [(item.reason, item.detail) for item in batch.rejected] == [
@@ -345,7 +345,7 @@ def test_a_number_that_cannot_be_kept_sets_its_line_aside() -> None:
 
 
 def test_spans_without_loss_are_read_and_bad_ones_set_their_line_aside() -> None:
-    parser = JsonlParser(Fields(no_loss="s"))
+    parser = JsonParser(Fields(no_loss="s"))
     good = {
         b"null": [],
         b"[]": [],

@@ -24,7 +24,7 @@ import xxhash
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.read.fields import Fields, require_field
-from tokenmill.read.formats.jsonl import JsonlParser, RenderingParser
+from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.store.cloud.names import is_remote
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _plain(value: Any) -> Any:
 
 def _first_documents(lines: Iterable[bytes], fields: Fields, max_documents: int) -> Iterator[bytes]:
     """The lines up to document number `max_documents`; empty documents do not count."""
-    parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
+    parser = JsonParser(fields)
     remaining = max_documents
     for line in lines:
         yield line

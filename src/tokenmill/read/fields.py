@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.rendering.kinds import AnyRendering
+from tokenmill.read.values import UnfitRecordError
 
 MAX_RECORD_BYTES = 64 << 20
 
@@ -73,11 +74,12 @@ class Fields:
         named = [name for name in (self.id, self.no_loss) if name]
         return tuple(dict.fromkeys([*named, *self.keep]))
 
-    def too_long(self, num_bytes: int) -> tuple[str, str] | None:
-        """Return (reason, detail) for a record of this size if it is rejected for it."""
+    def too_long(self, num_bytes: int) -> UnfitRecordError | None:
+        """Return why a record of this size is rejected, if it is."""
         if num_bytes <= self.max_record:
             return None
-        return "too-long", f"longer than {self.max_record:,} bytes, the limit of --max-record"
+        detail = f"longer than {self.max_record:,} bytes, the limit of --max-record"
+        return UnfitRecordError("too-long", detail)
 
 
 CONVERSATIONS = {"prompt-completion": {"completion"}, "messages": {"messages", "conversations"}}

@@ -1,4 +1,4 @@
-"""Values of records: lookup by path, and conversion for columns."""
+"""Values of records: lookup by path, conversion for columns, and why a record cannot be used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ import msgspec
 
 if TYPE_CHECKING:
     from tokenmill.core.records import CharSpans
+
+
+class UnfitRecordError(ValueError):
+    """A record cannot be used and is rejected, with a reason (a short name) and a detail."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def not_utf8(error: UnicodeDecodeError, part: str) -> UnfitRecordError:
+    """Return the reason for bytes that are not UTF-8, in a part of a record such as "the text"."""
+    return UnfitRecordError("invalid-utf8", f"{error.reason} at byte {error.start} of {part}")
+
+
+def missing_field(name: str) -> UnfitRecordError:
+    """Return the reason for a record without a field."""
+    return UnfitRecordError("missing-field", f"the record has no field {name!r}")
 
 
 def column_value(value: object) -> str | None:
@@ -31,13 +50,13 @@ def char_spans(value: object) -> CharSpans:
     """Check and convert a list of [start, stop) pairs.
 
     Raises:
-        ValueError: the value is not such a list.
+        UnfitRecordError: the value is not such a list.
     """
     if value is None:
         return []
     spans = [_span(item) for item in value] if isinstance(value, (list, tuple)) else None
     if spans is None or any(span is None for span in spans):
-        raise ValueError("not a list of [start, stop) character ranges")
+        raise UnfitRecordError("invalid-spans", "not a list of [start, stop) character ranges")
     return [span for span in spans if span is not None]
 
 

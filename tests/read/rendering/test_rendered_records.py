@@ -19,10 +19,11 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.preview import check_fields
 from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.read.rendering.records import RecordRenderer
-from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+from tokenmill.read.rendering.renderer import RenderedText
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.sources import Source, find_sources
 from tokenmill.read.units import Extent
+from tokenmill.read.values import UnfitRecordError
 
 RECORDS: list[dict[str, Any]] = [
     {"title": "One", "body": "é", "meta": {"year": 2001, "url": "a"}},

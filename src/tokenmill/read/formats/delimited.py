@@ -28,9 +28,10 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields, field_hint
-from tokenmill.read.formats.flat import FlatParser, Problem
+from tokenmill.read.formats.flat import FlatParser
 from tokenmill.read.formats.format import Block, Parse, opened
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES, Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.values import UnfitRecordError, not_utf8
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
@@ -187,14 +188,16 @@ class _RowParser:
             self._header = content.opening, self._form.column_names(content.opening)
         names = self._header[1]
         twice = _named_twice(self._fields, names)
-        problem = Problem("invalid-csv", f"two columns are named {twice!r}") if twice else None
-        records: list[dict[str, str] | Problem] = [
-            problem or (row if isinstance(row, Problem) else _record(names, row))
+        problem = (
+            UnfitRecordError("invalid-csv", f"two columns are named {twice!r}") if twice else None
+        )
+        records: list[dict[str, str] | UnfitRecordError] = [
+            problem or (row if isinstance(row, UnfitRecordError) else _record(names, row))
             for row in self._rows(content)
         ]
         return self._flat.parse(block, source, records)
 
-    def _rows(self, content: Scanned) -> list[list[str] | Problem]:
+    def _rows(self, content: Scanned) -> list[list[str] | UnfitRecordError]:
         """Return the fields of each row, or the reason why it cannot be used.
 
         A row that is too long has no fields: it will be rejected, and may take much memory.
@@ -207,28 +210,28 @@ class _RowParser:
         with _long_fields():
             try:
                 lines = [body[start:stop].decode() for start, stop in bounds]
-                rows: list[list[str] | Problem] = [*self._form.rows(lines)]
+                rows: list[list[str] | UnfitRecordError] = [*self._form.rows(lines)]
                 if len(rows) == len(lines):  # each row gives at most one, so all are complete
                     return rows
             except (UnicodeDecodeError, csv.Error):
                 pass
             return [self._row(body[start:stop]) for start, stop in bounds]
 
-    def _row(self, record: bytes) -> list[str] | Problem:
+    def _row(self, record: bytes) -> list[str] | UnfitRecordError:
         try:
             found = self._form.row(record)
         except UnicodeDecodeError as error:
-            return Problem("invalid-utf8", f"{error.reason} at byte {error.start} of the record")
+            return not_utf8(error, "the record")
         except csv.Error as error:
             is_open = "unexpected end" in str(error)
-            return Problem("unclosed-quote" if is_open else "invalid-csv", str(error))
+            return UnfitRecordError("unclosed-quote" if is_open else "invalid-csv", str(error))
         return found
 
 
-def _record(names: list[str], row: list[str]) -> dict[str, str] | Problem:
+def _record(names: list[str], row: list[str]) -> dict[str, str] | UnfitRecordError:
     if len(row) != len(names):
         detail = f"the row has {len(row):,} fields, but the header has {len(names):,}"
-        return Problem("ragged-row", detail)
+        return UnfitRecordError("ragged-row", detail)
     return dict(zip(names, row, strict=True))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,14 +12,7 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block
 from tokenmill.read.formats.scanned import Scanned
 from tokenmill.read.rendering.records import RecordRenderer
-from tokenmill.read.values import char_spans
-
-
-class Problem(NamedTuple):
-    """Why a record cannot be used."""
-
-    reason: str
-    detail: str
+from tokenmill.read.values import UnfitRecordError, char_spans, missing_field
 
 
 class FlatParser:
@@ -31,7 +23,10 @@ class FlatParser:
         self._renderer = RecordRenderer(fields) if fields.rendering else None
 
     def parse(
-        self, block: Block, source: int, records: Sequence[Mapping[str, str] | Problem | None]
+        self,
+        block: Block,
+        source: int,
+        records: Sequence[Mapping[str, str] | UnfitRecordError | None],
     ) -> DocumentBatch:
         """Return the documents of a block; None in `records` stands for a record to skip."""
         content: Scanned = block.content
@@ -43,30 +38,32 @@ class FlatParser:
             if record is None:
                 continue
             found = self._fields.too_long(stop - start) or (
-                record if isinstance(record, Problem) else self._problem(record)
+                record if isinstance(record, UnfitRecordError) else self._problem(record)
             )
             if found:
                 place, found_bytes = offset + start, body[start:stop]
-                rejected.append(Rejection(source, place, stop - start, *found, found_bytes))
-            elif not isinstance(record, Problem):
+                rejected.append(
+                    Rejection(source, place, stop - start, found.reason, found.detail, found_bytes)
+                )
+            elif not isinstance(record, UnfitRecordError):
                 kept.append(index)
                 good.append(record)
         batch = self._batch(source, content, offset, kept, good, rejected)
         content.count_rest(block, batch)
         return batch
 
-    def _problem(self, record: Mapping[str, str]) -> Problem | None:
+    def _problem(self, record: Mapping[str, str]) -> UnfitRecordError | None:
         """Return why a record has no usable text."""
         fields = self._fields
         if fields.rendering:
             return None
         if fields.text not in record:
-            return Problem("missing-field", f"the record has no field {fields.text!r}")
+            return missing_field(fields.text)
         try:
             if fields.no_loss:
                 _spans(record.get(fields.no_loss))
-        except ValueError as error:
-            return Problem("invalid-spans", str(error))
+        except UnfitRecordError as error:
+            return error
         return None
 
     def _batch(
@@ -108,9 +105,9 @@ def _spans(value: str | None) -> CharSpans:
     """Parse character ranges from JSON.
 
     Raises:
-        ValueError: the value is not a list of ranges.
+        UnfitRecordError: the value is not a list of ranges.
     """
     try:
         return char_spans(msgspec.json.decode(value) if value else None)
-    except msgspec.DecodeError as error:
-        raise ValueError("not a list of [start, stop) character ranges") from error
+    except msgspec.DecodeError:
+        return char_spans(value)

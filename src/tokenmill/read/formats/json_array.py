@@ -15,25 +15,22 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from tokenmill.core.errors import one_line
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.compression import damaged
-from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import LINE_SUFFIXES, PLAIN_SUFFIXES
 from tokenmill.read.formats.format import Block, Parse
-from tokenmill.read.formats.json_records import require_memory
-from tokenmill.read.formats.jsonl import (
-    MAX_RECORDS,
+from tokenmill.read.formats.json_records import (
     PREVIEW_BYTES,
-    JsonlParser,
-    RenderingParser,
-    paths,
+    JsonParser,
+    fields_of,
+    require_memory,
 )
-from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
 
 if TYPE_CHECKING:
@@ -78,19 +75,11 @@ class JsonArray(ScannedFormat):
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
         """Return names and dotted paths of fields in the first records; empty if unreadable."""
         blocks = self.blocks(source, Extent(source.index), fields, PREVIEW_BYTES)
-        found: set[str] = set()
-        if first := next(blocks, None):
-            _, body, spans = first.content
-            for start, stop in list(spans.bounds)[:MAX_RECORDS]:
-                require_memory(stop - start)
-                try:
-                    found.update(paths(msgspec.json.decode(body[start:stop]), ""))
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    continue
-        if found:
-            for name in fields.required_texts:
-                require_field(name, found, source.where)
-        return found
+        for block in blocks:
+            _, body, spans = block.content
+            records = (body[start:stop] for start, stop in spans.bounds)
+            return fields_of(records, fields, source.where)
+        return set()
 
     def opening_bytes(self, data: bytearray, size: int, *, final: bool) -> int | None:
         """Return the size of white space and the opening bracket before the first element."""
@@ -104,7 +93,7 @@ class JsonArray(ScannedFormat):
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns elements into documents."""
-        parser = RenderingParser(fields) if fields.rendering else JsonlParser(fields)
+        parser = JsonParser(fields)
 
         def parse(block: Block, source: Source) -> DocumentBatch:
             content: Scanned = block.content
@@ -141,10 +130,6 @@ _STRING_IN_LINE = _Grammar(rb'"(?:[^"\\\n]++|\\[^\n])*+"')
 """JSON strings contain no line end, so a line end reveals a stray quote."""
 
 
-class _Incomplete(Exception):
-    """More bytes are needed to find the end of an element."""
-
-
 class _ElementScanner:
     """Finds the elements of one file."""
 
@@ -175,7 +160,7 @@ class _ElementScanner:
             self._take(_ELEMENT, data, start, size)
             try:
                 stop = self._end_of_element(data, start, size, final=final)
-            except _Incomplete:
+            except IncompleteRecord:
                 self._before = before
                 return Spans(starts, stops, start)
             starts.append(start)
@@ -212,7 +197,7 @@ class _ElementScanner:
         if stop > 0 and (stop < size or final or data[stop - 1] in b'}]"'):
             return stop
         if stop >= 0 and not final and limit == size:
-            raise _Incomplete
+            raise IncompleteRecord
         self._wasted += abs(stop) - start if stop < 0 else limit - start
         return self._start_of_next(data, start, size, final=final)
 
@@ -256,7 +241,7 @@ class _ElementScanner:
             raise damaged(self._where, f"{found}, and no next element can be found")
         stop = data.find(self._line + b"{", start, size)
         if stop < 0 and not final:
-            raise _Incomplete
+            raise IncompleteRecord
         end = len(data[start : size if stop < 0 else stop].rstrip(_WHITE_SPACE)) + start
         if stop < 0 and self._is_array and data[end - 1] == ord("]"):
             end = start + len(data[start : end - 1].rstrip(_WHITE_SPACE))

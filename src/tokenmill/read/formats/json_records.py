@@ -1,23 +1,324 @@
-"""Finding and decoding the JSON lines of a block, together or one by one."""
+"""Parsing of JSON records, together or one by one, and the reasons why one cannot be used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import json
+import operator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypedDict
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.records import Int64Array, Rejection
+from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
+from tokenmill.read.blocks import BOM
+from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.rendering.records import RecordRenderer
+from tokenmill.read.values import (
+    UnfitRecordError,
+    char_spans,
+    column_value,
+    missing_field,
+    not_utf8,
+    walk,
+)
 
+MAX_RECORDS = 100
+PREVIEW_BYTES = 1 << 18
+"""Most bytes read at the start of a file to find the names of fields."""
 LONG_RECORD_BYTES = 1 << 23
 """Larger than any block of several records."""
 DECODED_BYTES = 1 << 18
 """Up to this size, Python checks UTF-8: for a sample, importing Arrow would take longer."""
 _WHITE_SPACE = b" \t\r\n"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def decode_block(
+def fields_of(records: Iterable[bytes], fields: Fields, where: str) -> set[str]:
+    """Return names and dotted paths of fields in some first records; empty if unreadable.
+
+    Raises:
+        UserError: the records have fields, but not those of the texts.
+    """
+    found: set[str] = set()
+    for _, record in zip(range(MAX_RECORDS), records, strict=False):
+        require_memory(len(record))
+        try:
+            found.update(_paths(msgspec.json.decode(record), ""))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+    if found:
+        for name in fields.required_texts:
+            require_field(name, found, where)
+    return found
+
+
+def _paths(value: object, prefix: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield prefix + key
+            yield from _paths(member, f"{prefix}{key}.")
+
+
+@dataclass
+class Records:
+    """Parsed records of a source, and what was between them."""
+
+    source: int
+    body: bytes
+    offset: int
+    """Offset of the body in the source."""
+    starts: Int64Array
+    """Record i is in bytes [starts[i], stops[i]) of the body; shape (n,)."""
+    stops: Int64Array
+    values: Sequence[Any]
+    rejected: list[Rejection] = field(default_factory=list)
+    blank_bytes: int = 0
+
+
+class _Shape(Protocol):
+    """What becomes of records."""
+
+    decoder: msgspec.json.Decoder[Any]
+
+    def check(self, record: Any) -> None:
+        """Raise an UnfitRecordError if a value of a decoded record cannot be used."""
+
+    def reason(self, record: bytes, error: msgspec.MsgspecError) -> UnfitRecordError:
+        """Return why a record cannot be decoded."""
+
+    def batch(self, records: Records) -> DocumentBatch | None:
+        """Return the documents; None if a record cannot be used."""
+
+
+class JsonParser:
+    """Parses JSON records for a set of fields."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._shape: _Shape = _RenderedShape(fields) if fields.rendering else _TextShape(fields)
+
+    def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
+        """Return the documents of lines, which start at byte `offset` of the source."""
+        bom_bytes = len(BOM) if offset == 0 and block.startswith(BOM) else 0
+        body, offset = block[bom_bytes:] if bom_bytes else block, offset + bom_bytes
+        require_memory(len(body))
+        starts, stops = line_bounds(body)
+        may_be_long = len(body) > self._fields.max_record
+        values = None if may_be_long else _decode_lines(self._shape.decoder, body, starts, stops)
+        batch = None
+        if values is not None:
+            batch = self._shape.batch(Records(source, body, offset, starts, stops, values))
+        if batch is None:
+            batch = self.parse_each(body, offset, source, starts, stops)
+        batch.bom_bytes = bom_bytes
+        return batch
+
+    def parse_each(
+        self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
+    ) -> DocumentBatch:
+        """Return the documents of `body`; record i is in bytes [starts[i], stops[i])."""
+        values, kept, rejected, blank_bytes = [], [], [], 0
+        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            record = body[start:stop]
+            if not record.strip(_WHITE_SPACE):
+                blank_bytes += len(record)
+                continue
+            try:
+                values.append(self._parse(record))
+                kept.append(index)
+            except UnfitRecordError as error:
+                place = offset + start
+                rejected.append(
+                    Rejection(source, place, len(record), error.reason, error.detail, record)
+                )
+        found = Records(
+            source, body, offset, starts[kept], stops[kept], values, rejected, blank_bytes
+        )
+        batch = self._shape.batch(found)
+        if batch is None:
+            raise AssertionError("a record with unusable fields was not rejected")
+        return batch
+
+    def _parse(self, record: bytes) -> Any:
+        if problem := self._fields.too_long(len(record)):
+            raise problem
+        try:
+            record.decode()
+            value = self._shape.decoder.decode(record)
+        except UnicodeDecodeError as error:
+            raise not_utf8(error, "the record") from error
+        except RecursionError as error:
+            raise UnfitRecordError("invalid-json", "nested too deeply") from error
+        except msgspec.MsgspecError as error:
+            raise self._shape.reason(record, error) from error
+        self._shape.check(value)
+        return value
+
+
+class _RenderedShape:
+    """Records that are rendered as texts."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._renderer = RecordRenderer(fields)
+        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_object_type(fields.wanted))
+
+    def check(self, record: Any) -> None:
+        """Accept every record: its values are checked when it is rendered."""
+
+    def reason(self, record: bytes, error: msgspec.MsgspecError) -> UnfitRecordError:
+        found = _object_or_reason(record, error)
+        if isinstance(found, UnfitRecordError):
+            return found
+        return UnfitRecordError("number-out-of-range", str(error))
+
+    def batch(self, records: Records) -> DocumentBatch:
+        starts, stops = records.starts, records.stops
+        batch = self._renderer.render(
+            records.source,
+            records.values,
+            starts + records.offset,
+            stops - starts,
+            as_found=lambda index: records.body[starts[index] : stops[index]],
+            rejected=records.rejected,
+        )
+        batch.blank_bytes = records.blank_bytes
+        return batch
+
+
+def _object_type(wanted: Sequence[str] | None) -> Any:
+    """Return a type with any value under the first keys of the paths; all keys if None."""
+    if wanted is None:
+        return dict[str, Any]
+    keys = {name.partition(".")[0]: Any for name in wanted}
+    return TypedDict("Record", keys, total=False)  # type: ignore[operator]
+
+
+class _TextShape:
+    """Records with a field that holds the text."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._text_path = fields.text.split(".")
+        self._extra = {name: name.split(".") for name in fields.extra}
+        kind, self._text_of = _record_type(self._text_path, self._extra)
+        self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def check(self, record: Any) -> None:
+        """Check the fields other than the text."""
+        for name in self._extra:
+            try:
+                value = self._extra_value(record, name)
+            except msgspec.MsgspecError as error:  # the JSON is valid, so the cause is a number
+                raise UnfitRecordError("number-out-of-range", f"{name!r}: {error}") from error
+            if name == self._fields.no_loss:
+                char_spans(value)
+
+    def reason(self, record: bytes, error: msgspec.MsgspecError) -> UnfitRecordError:
+        value = _object_or_reason(record, error)
+        if isinstance(value, UnfitRecordError):
+            return value
+        name = ".".join(self._text_path)
+        parent = walk(value, self._text_path[:-1])
+        if not isinstance(parent, dict) or self._text_path[-1] not in parent:
+            return missing_field(name)
+        if parent[self._text_path[-1]] is None:
+            return UnfitRecordError("null-text", f"{name!r} is null")
+        return UnfitRecordError("text-not-a-string", str(error))
+
+    def batch(self, records: Records) -> DocumentBatch | None:
+        batch = DocumentBatch(
+            records.source,
+            texts=[self._text_of(record) for record in records.values],
+            positions=records.starts + records.offset,
+            record_bytes=records.stops - records.starts,
+            rejected=records.rejected,
+            blank_bytes=records.blank_bytes,
+        )
+        fields = self._fields
+        try:
+            values = {
+                name: [self._extra_value(record, name) for record in records.values]
+                for name in self._extra
+            }
+            if fields.no_loss:
+                batch.no_loss = [char_spans(value) for value in values[fields.no_loss]]
+        except (msgspec.MsgspecError, UnfitRecordError):
+            return None
+        if fields.id:
+            batch.ids = [column_value(value) for value in values[fields.id]]
+        batch.columns = {
+            name: [column_value(value) for value in values[name]] for name in fields.keep
+        }
+        return batch
+
+    def _extra_value(self, record: Any, name: str) -> object:
+        path = self._extra[name]
+        node, depth = record, 1
+        while isinstance(getattr(node, _attribute(path[:depth]), None), msgspec.Struct):
+            node, depth = getattr(node, _attribute(path[:depth])), depth + 1
+        raw = getattr(node, _attribute(path[:depth]), None)
+        if raw is None or isinstance(raw, str):  # the text is decoded already
+            return walk(raw, path[depth:])
+        return walk(msgspec.json.decode(raw), path[depth:])
+
+
+def _attribute(path: Sequence[str]) -> str:
+    """Return a Python name for a JSON path; msgspec maps it back to the key."""
+    return "f_" + "_".join(key.encode().hex() for key in path)
+
+
+def _record_type(text_path: list[str], extra: dict[str, list[str]]) -> tuple[type, Any]:
+    """Return a struct with a strict text and raw other fields, and a getter for the text."""
+
+    def struct(depth: int) -> type:
+        prefix = text_path[:depth]
+        keys = {
+            path[depth]
+            for path in extra.values()
+            if path[:depth] == prefix and len(path) > depth and path[depth] != text_path[depth]
+        }
+        kind = str if depth + 1 == len(text_path) else struct(depth + 1)
+        members: list[Any] = [(_attribute(text_path[: depth + 1]), kind)]
+        members += [(_attribute([*prefix, key]), msgspec.Raw, None) for key in sorted(keys)]
+        rename = {_attribute([*prefix, key]): key for key in {*keys, text_path[depth]}}
+        return msgspec.defstruct("Record", members, rename=rename, gc=False)
+
+    names = [_attribute(text_path[: depth + 1]) for depth in range(len(text_path))]
+    return struct(0), operator.attrgetter(".".join(names))
+
+
+def _object_or_reason(
+    record: bytes, error: msgspec.MsgspecError
+) -> dict[str, Any] | UnfitRecordError:
+    """Return the object of a record that msgspec refused, or why there is none."""
+    try:
+        # Values do not matter here, and Python refuses to parse an int of over 4,300 digits.
+        value = json.loads(record, parse_int=lambda digits: 0)
+        is_accepted = _accepts(record)
+    except (ValueError, RecursionError):
+        return UnfitRecordError("invalid-json", str(error))
+    if not is_accepted:
+        if _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            return UnfitRecordError("lone-surrogate", "an escape encodes half of a surrogate pair")
+        return UnfitRecordError("invalid-json", str(error))
+    if not isinstance(value, dict):
+        detail = f"the record must be a JSON object, got {type(value).__name__}"
+        return UnfitRecordError("not-an-object", detail)
+    return value
+
+
+def _accepts(record: bytes) -> bool:
+    try:
+        msgspec.json.decode(record, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _decode_lines(
     decoder: msgspec.json.Decoder[Any], body: bytes, starts: Int64Array, stops: Int64Array
 ) -> list[Any] | None:
     """Parse the records of a block in one call.
@@ -81,41 +382,3 @@ def _is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-class Lines(NamedTuple):
-    """Lines that were parsed one by one."""
-
-    records: list[Any]
-    kept: list[int]
-    """Line number of each record."""
-    rejected: list[Rejection]
-    blank_bytes: int
-
-
-def parse_lines(
-    parse_line: Callable[[bytes], Any],
-    body: bytes,
-    offset: int,
-    source: int,
-    starts: Int64Array,
-    stops: Int64Array,
-) -> Lines:
-    """Parse line i in bytes [starts[i], stops[i]).
-
-    `parse_line` returns a record, or (reason, detail) if it cannot be used.
-    """
-    records, kept, rejected, blank_bytes = [], [], [], 0
-    for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        line = body[start:stop]
-        if not line.strip(_WHITE_SPACE):
-            blank_bytes += len(line)
-            continue
-        record = parse_line(line)
-        if isinstance(record, tuple):
-            reason, detail = record
-            rejected.append(Rejection(source, offset + start, len(line), reason, detail, line))
-        else:
-            records.append(record)
-            kept.append(index)
-    return Lines(records, kept, rejected, blank_bytes)

@@ -49,6 +49,10 @@ class Spans(NamedTuple):
         return zip(self.starts, self.stops, strict=True)
 
 
+class IncompleteRecord(Exception):
+    """More bytes are needed to find the end of a record."""
+
+
 class Scanner(Protocol):
     """Finds the records of one file, independent of how its bytes are cut into blocks."""
 

@@ -13,6 +13,7 @@ from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
+from tokenmill.read.values import not_utf8
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
@@ -80,9 +81,9 @@ def parse_text_block(block: bytes, offset: int, source: int, fields: Fields) -> 
                 keep.append(index)
                 continue
             except UnicodeDecodeError as error:
-                problem = "invalid-utf8", f"{error.reason} at byte {error.start} of the document"
+                problem = not_utf8(error, "the document")
         place, size = int(positions[index]), int(sizes[index])
-        rejected.append(Rejection(source, place, size, *problem, piece))
+        rejected.append(Rejection(source, place, size, problem.reason, problem.detail, piece))
     return DocumentBatch(
         source,
         texts,

@@ -18,10 +18,11 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import ADVICE, holds_wet
-from tokenmill.read.formats.flat import FlatParser, Problem
+from tokenmill.read.formats.flat import FlatParser
 from tokenmill.read.formats.format import Block, Parse
-from tokenmill.read.formats.scanned import Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner, Spans
 from tokenmill.read.units import Extent
+from tokenmill.read.values import UnfitRecordError, not_utf8
 
 if TYPE_CHECKING:
     from tokenmill.read.sources import Source
@@ -114,10 +115,6 @@ def _head_of(data: bytearray | bytes, start: int, size: int) -> _Head | None:
     return _Head(end.end(), int(length[1])) if end and length else None
 
 
-class _Incomplete(Exception):
-    """More bytes are needed to find the end of a record."""
-
-
 class _RecordScanner:
     """Finds the records of one file."""
 
@@ -135,7 +132,7 @@ class _RecordScanner:
         while (start := _after_line_ends(data, position, size)) < size:
             try:
                 stop = self._end_of_record(data, start, size, final=final)
-            except _Incomplete:
+            except IncompleteRecord:
                 return Spans(starts, stops, start)
             starts.append(start)
             stops.append(stop)
@@ -153,19 +150,19 @@ class _RecordScanner:
             last = min(stop + MAX_LINE_ENDS, size)
             following = _after_line_ends(data, min(stop, size), last)
             if not final and size - following < VERSION_BYTES and following - stop < MAX_LINE_ENDS:
-                raise _Incomplete
+                raise IncompleteRecord
             if stop <= size and (following == last or _VERSION.match(data, following, size)):
                 return stop
             self._waste(head.length)
         elif not head and not final and size - start < MAX_HEAD_BYTES:
-            raise _Incomplete
+            raise IncompleteRecord
         return self._start_of_next(data, start, size, final=final)
 
     def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a bad record: the next line that starts a record."""
         found = _NEXT.search(data, start, size)
         if not found and not final:
-            raise _Incomplete
+            raise IncompleteRecord
         stop = found.start() if found else size
         return start + len(data[start:stop].rstrip(b"\r\n"))
 
@@ -200,14 +197,14 @@ def _type_of(record: bytes) -> bytes:
     return types[-1].strip().lower() if types else b""
 
 
-def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | Problem | None:
+def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | UnfitRecordError | None:
     """Return the wanted fields of a record (all if `names` is empty); None to skip it."""
     head = _head_of(record, 0, len(record))
     if not head:
-        return Problem("invalid-warc", "expected a record header with a Content-Length")
+        return UnfitRecordError("invalid-warc", "expected a record header with a Content-Length")
     if head.end + head.length != len(record):
         detail = f"the Content-Length {head.length:,} does not end at the next record"
-        return Problem("invalid-warc", detail)
+        return UnfitRecordError("invalid-warc", detail)
     if _type_of(record) != b"conversion":
         return None
     try:
@@ -220,4 +217,4 @@ def _record(record: bytes, names: dict[str, str]) -> dict[str, str] | Problem | 
                 fields[names[key.lower()]] = value.decode()
         return {**fields, TEXT: record[head.end :].decode()}
     except UnicodeDecodeError as error:
-        return Problem("invalid-utf8", f"{error.reason} at byte {error.start} of the text")
+        return not_utf8(error, "the text")

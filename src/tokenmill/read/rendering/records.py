@@ -11,12 +11,8 @@ import numpy as np
 from tokenmill.core.errors import InternalError
 from tokenmill.core.records import CharSpans, DocumentBatch, Int64Array, Rejection
 from tokenmill.read.fields import Fields
-from tokenmill.read.rendering.renderer import (
-    FailedRenderingError,
-    RenderedText,
-    UnfitRecordError,
-)
-from tokenmill.read.values import column_value, walk
+from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText
+from tokenmill.read.values import UnfitRecordError, column_value, walk
 
 AsFound = Callable[[int], bytes]
 """Returns the raw bytes of a record by its number."""

@@ -26,15 +26,6 @@ class RenderedText(NamedTuple):
     """Number of special tokens in the record; None to count them in the text."""
 
 
-class UnfitRecordError(ValueError):
-    """A record cannot be rendered and is rejected, with a reason (a short name) and a detail."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
-
-
 class FailedRenderingError(UserError):
     """The user's code failed on a record. This stops the build instead of rejecting the record."""
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from tokenmill.core.errors import UserError
-from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
-from tokenmill.read.values import column_value, walk
+from tokenmill.read.rendering.renderer import RenderedText, Renderer
+from tokenmill.read.values import column_value, missing_field, walk
 
 
 class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
@@ -78,8 +78,6 @@ class _TemplateRenderer:
             if path:
                 value = column_value(walk(record, path))
                 if value is None:
-                    raise UnfitRecordError(
-                        "missing-field", f"the record has no field {'.'.join(path)!r}"
-                    )
+                    raise missing_field(".".join(path))
                 written.append(value)
         return [RenderedText("".join(written))]

@@ -15,7 +15,7 @@ import msgspec
 from tokenmill.core.errors import UserError
 from tokenmill.core.user_code import NAMED, describe_failure, imported, pickled, unpickled
 from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
-from tokenmill.read.values import char_spans
+from tokenmill.read.values import UnfitRecordError, char_spans
 
 NOUN = "transform"
 EXAMPLE = "python:my_package.texts:render"
@@ -267,8 +267,8 @@ class _TransformRenderer:
             return RenderedText(text)
         try:
             return RenderedText(text, char_spans(found.get(ranges)))
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._unusable(f"{ranges!r} in the returned dict is {error}") from error
+        except UnfitRecordError as error:
+            raise self._unusable(f"{ranges!r} in the returned dict is {error.detail}") from error
 
     def _unusable(self, why: str, hint: str = "") -> FailedRenderingError:
         return FailedRenderingError(

@@ -9,7 +9,8 @@ import pytest
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.rendering.chat import process
 from tokenmill.read.rendering.chat.conversations import CHATML, Conversations
-from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+from tokenmill.read.rendering.renderer import RenderedText
+from tokenmill.read.values import UnfitRecordError
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 TEXT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"

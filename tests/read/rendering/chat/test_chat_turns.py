@@ -11,7 +11,7 @@ from tokenmill.read.rendering.chat import turns as rules
 from tokenmill.read.rendering.chat.conversations import CHATML
 from tokenmill.read.rendering.chat.template import ChatTemplate
 from tokenmill.read.rendering.chat.turns import Conversation, Turns, complement
-from tokenmill.read.rendering.renderer import UnfitRecordError
+from tokenmill.read.values import UnfitRecordError
 
 PLAIN = """\
 {{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}</>\

@@ -13,12 +13,15 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
 from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.records import RecordRenderer, as_json
-from tokenmill.read.values import char_spans, column_value
+from tokenmill.read.values import UnfitRecordError, char_spans, column_value, not_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokenmill.read.sources import Source
+
+Reasons = dict[int, tuple[UnfitRecordError, bytes]]
+"""Why rows are rejected, by their number in a batch; and the raw text, if it is not UTF-8."""
 
 
 def parse_record_batch(
@@ -36,13 +39,13 @@ def parse_record_batch(
         for row, value in enumerate(extra[fields.no_loss]):
             try:
                 spans.append(char_spans(value))
-            except ValueError as error:
+            except UnfitRecordError as error:
                 spans.append([])
-                reasons.setdefault(row, ("invalid-spans", str(error), b""))
+                reasons.setdefault(row, (error, b""))
     sizes = text_sizes(texts)
     rejected = [
-        _rejection(source.index, first_row + row, reasons[row], texts[row])
-        for row in sorted(reasons)
+        _rejection(source.index, first_row + row, reason, raw or texts[row].encode())
+        for row, (reason, raw) in sorted(reasons.items())
     ]
     documents = DocumentBatch(
         source.index,
@@ -68,7 +71,7 @@ def rendering_parser(fields: Fields) -> Parse:
 
     def parse(block: Block, source: Source) -> DocumentBatch:
         batch: pa.RecordBatch = block.content
-        reasons: dict[int, tuple[str, str, bytes]] = {}
+        reasons: Reasons = {}
         try:
             columns = [
                 _values(name, _decoded(column, fields), reasons)
@@ -85,10 +88,8 @@ def rendering_parser(fields: Fields) -> Parse:
         rows = [row for row in range(batch.num_rows) if row not in reasons]
         rejected = []
         for row in sorted(reasons):
-            reason, detail, _ = reasons[row]
             kept = as_json(records[row])
-            place = block.start + row
-            rejected.append(Rejection(source.index, place, len(kept), reason, detail, kept))
+            rejected.append(_rejection(source.index, block.start + row, reasons[row][0], kept))
         return renderer.render(
             source.index,
             [records[row] for row in rows],
@@ -132,16 +133,11 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _rejection(source: int, row: int, found: tuple[str, str, bytes], text: str) -> Rejection:
-    """Return the rejection of a row, with the bytes of its text, raw if they are not UTF-8."""
-    reason, detail, record = found
-    record = record or text.encode()
-    return Rejection(source, row, len(record), reason, detail, record)
+def _rejection(source: int, row: int, reason: UnfitRecordError, record: bytes) -> Rejection:
+    return Rejection(source, row, len(record), reason.reason, reason.detail, record)
 
 
-def _values(
-    name: str, column: pa.Array, reasons: dict[int, tuple[str, str, bytes]]
-) -> list[object]:
+def _values(name: str, column: pa.Array, reasons: Reasons) -> list[object]:
     """Return the values of a column; rows with strings that are not UTF-8 get a reason."""
     try:
         values: list[object] = column.to_pylist()
@@ -153,16 +149,15 @@ def _values(
             values.append(value.as_py())
         except UnicodeDecodeError as error:
             values.append(None)
-            detail = f"{error.reason} at byte {error.start} of {name!r}"
-            reasons.setdefault(row, ("invalid-utf8", detail, b""))
+            reasons.setdefault(row, (not_utf8(error, repr(name)), b""))
     return values
 
 
-def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes]]]:
+def _texts(column: pa.Array) -> tuple[list[str], Reasons]:
     """Return the strings of a column, "" for bad rows, and the reasons of the bad rows."""
     import pyarrow as pa
 
-    reasons: dict[int, tuple[str, str, bytes]] = {}
+    reasons: Reasons = {}
     try:
         values = column.to_pylist() if not _is_binary(column.type) else None
         if values is not None and not column.null_count:
@@ -173,14 +168,13 @@ def _texts(column: pa.Array) -> tuple[list[str], dict[int, tuple[str, str, bytes
         values = column.cast(pa.large_binary()).to_pylist()
     for row, value in enumerate(values):
         if value is None:
-            reasons[row] = ("null-text", "the text is null", b"")
+            reasons[row] = UnfitRecordError("null-text", "the text is null"), b""
         elif isinstance(value, bytes):
             try:
                 values[row] = value.decode()
                 continue
             except UnicodeDecodeError as error:
-                detail = f"{error.reason} at byte {error.start} of the text"
-                reasons[row] = ("invalid-utf8", detail, value)
+                reasons[row] = not_utf8(error, "the text"), value
         else:
             continue
         values[row] = ""

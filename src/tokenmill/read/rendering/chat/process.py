@@ -23,7 +23,8 @@ from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import DataError, InternalError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.read.rendering.chat.conversations import Conversations
-from tokenmill.read.rendering.renderer import RenderedText, Renderer, UnfitRecordError
+from tokenmill.read.rendering.renderer import RenderedText, Renderer
+from tokenmill.read.values import UnfitRecordError
 
 MAX_SECONDS = 20.0
 """CPU time for one conversation; a usual one takes less than a thousandth of it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenmill.read.rendering.chat.turns import Conversation
-from tokenmill.read.rendering.renderer import UnfitRecordError
+from tokenmill.read.values import UnfitRecordError
 
 SHAREGPT_ROLES = {
     "system": "system",

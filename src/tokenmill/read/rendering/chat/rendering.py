@@ -20,7 +20,8 @@ from tokenmill.read.rendering.chat.turns import (
     Turns,
     complement,
 )
-from tokenmill.read.rendering.renderer import RenderedText, UnfitRecordError
+from tokenmill.read.rendering.renderer import RenderedText
+from tokenmill.read.values import UnfitRecordError
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 

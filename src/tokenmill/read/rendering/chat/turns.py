@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokenmill.read.rendering.renderer import UnfitRecordError
+from tokenmill.read.values import UnfitRecordError
 
 if TYPE_CHECKING:  # jinja2 is optional, but every build imports this module
     from tokenmill.read.rendering.chat.template import ChatTemplate, Rendered
