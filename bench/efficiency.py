@@ -44,7 +44,7 @@ import measure
 import tokenmill
 from tokenmill.load.batches import Batches
 from tokenmill.pack.options import Packing
-from tokenmill.pack.planning.packing import PlanReport
+from tokenmill.pack.planning import PlanReport
 
 try:
     from torch.nn.attention.varlen import varlen_attn

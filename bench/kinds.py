@@ -188,7 +188,7 @@ def train_all(corpus: list[Path], folder: Path) -> dict[str, Path]:
 
 def documents(corpus: list[Path], every: int) -> Iterator[list[str]]:
     """Batches of about a million characters of every n-th document."""
-    from tokenmill.load.text.corpus import BatchPlace, TextCorpus
+    from tokenmill.load.text.pieces import BatchPlace, TextCorpus
     from tokenmill.read.fields import Fields
 
     batch: list[str] = []

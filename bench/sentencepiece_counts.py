@@ -36,7 +36,7 @@ CONTENDERS = {
 
 def lines_of(paths: list[str], num_bytes: int) -> list[str]:
     """Lines of documents, some from each file, none longer than SentencePiece can take."""
-    from tokenmill.load.text.corpus import BatchPlace, TextCorpus
+    from tokenmill.load.text.pieces import BatchPlace, TextCorpus
     from tokenmill.read.fields import Fields
 
     def some(path: str) -> Iterator[str]:

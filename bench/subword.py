@@ -27,7 +27,7 @@ import measure
 
 def read(paths: list[Path], num_bytes: int) -> list[str]:
     """Documents from the start of the files."""
-    from tokenmill.load.text.corpus import BatchPlace, TextCorpus
+    from tokenmill.load.text.pieces import BatchPlace, TextCorpus
     from tokenmill.read.fields import Fields
 
     texts: list[str] = []

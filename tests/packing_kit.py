@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Segments, Sequences
 from tokenmill.pack.figures import Figures, Ledger
-from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.strategy import Pieces, load_strategy
+from tokenmill.pack.options import PackOptions
+from tokenmill.pack.strategies import STRATEGIES
+from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import PLAN_NAME, PlanManifest
 
-STRATEGIES = tuple(name for name in get_args(Packing) if name != "optimal")
+NAMES = tuple(name for name in STRATEGIES if name != "optimal")
 """All but `optimal`, which searches for long and has tests of its own."""
-CUTTING = tuple(name for name in STRATEGIES if load_strategy(name).cuts_documents)
+CUTTING = tuple(name for name in NAMES if STRATEGIES[name].cuts_documents)
 KEEPING_ORDER = ("next-fit", "concat-and-chunk", "order-preserving")
 
 
@@ -61,7 +62,7 @@ def documents_of(sequences: Sequences) -> list[list[int]]:
 def pack_sizes(packing: str, sizes: list[int], length: int, **options: Any) -> Sequences:
     """What a strategy makes of whole documents, none of them cut beforehand."""
     wanted = PackOptions(sequence_length=length, packing=packing, **options)  # type: ignore[arg-type]
-    return load_strategy(packing).pack(pieces(sizes), wanted)
+    return STRATEGIES[packing].pack(pieces(sizes), wanted)
 
 
 def window_of(

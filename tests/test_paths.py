@@ -13,7 +13,7 @@ from tokenmill import Dataset
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import local_path, read_bounded, redacted
 from tokenmill.hf import CausalLMTokenizer
-from tokenmill.load.text.corpus import TextCorpus
+from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.source import open_tokenizer

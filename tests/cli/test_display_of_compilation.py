@@ -11,7 +11,7 @@ import pytest
 
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.pack.planning import packing
+from tokenmill.pack import planning as packing
 
 
 @pytest.mark.parametrize("as_json", [False, True])

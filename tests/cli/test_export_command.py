@@ -15,7 +15,7 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.packing import pack
+from tokenmill.pack.planning import pack
 
 Printed = pytest.CaptureFixture[str]
 

@@ -215,7 +215,7 @@ def test_agents_refuse_an_export(
 KILLED_BEFORE = """
 import os, signal, sys
 from tokenmill.cli import main
-from tokenmill.pack.planning import packing
+from tokenmill.pack import planning as packing
 from tokenmill.run import build
 
 owner, name = {"publishing": (build, "publish"), "packing": (packing, "row_format")}[sys.argv[1]]

@@ -15,7 +15,6 @@ from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.strategy import stored_options
 from tokenmill.read import units
 from tokenmill.run.recipe.checks import make_pack_options, make_recipe, section_of
 from tokenmill.run.recipe.files import load_recipe, override
@@ -202,7 +201,7 @@ def test_flags_become_options_of_the_plan(
     assert tokenmill_pack(dataset, "--sequence-length=8", *flags.split(), "--name", "mine") == 0
     found = open_plan(Dataset(dataset), "mine").manifest.options
     subset = PackOptions(sequence_length=8, subset=found["subset"])
-    assert found == {**stored_options(subset), **options}
+    assert found == {**subset.stored(), **options}
 
 
 def test_a_plan_goes_where_it_is_told(dataset: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from tokenmill.load.export.rows import export
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.packing import pack
+from tokenmill.pack.planning import pack
 from tokenmill.read import feed, units
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset

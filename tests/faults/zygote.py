@@ -18,7 +18,7 @@ from tokenmill.read import feed, units
 units.MIN_UNIT_BYTES = 16 << 10
 feed.PIECE_BYTES = 2 << 10
 
-OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "pack.planning.packing",
+OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "pack.planning",
         "load.export.rows", "read.formats.tables.rows")  # fmt: skip
 THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
 
@@ -40,8 +40,8 @@ def warm_up() -> None:
     for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
         importlib.import_module(name)
     from tokenmill.kernels.interpreted import MOST_STEPS
+    from tokenmill.pack.comparison import warm_up
     from tokenmill.pack.options import PackOptions
-    from tokenmill.pack.planning.comparison import warm_up
 
     warm_up(PackOptions(sequence_length=64), MOST_STEPS + 1)
 

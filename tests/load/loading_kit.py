@@ -20,7 +20,6 @@ from tokenmill.core.records import Segments, Sequences
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import stored_options
 from tokenmill.pack.window import row_format
 from tokenmill.store.plan import Plan, PlanWriter
 
@@ -65,7 +64,7 @@ def plan_of(
         wanted = PackOptions(**options)
         writer.finish(
             dataset.manifest.dataset_id,
-            stored_options(wanted),
+            wanted.stored(),
             figures,
             row_format(wanted, figures["most_segments"]),
             overwrite=False,

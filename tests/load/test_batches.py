@@ -21,8 +21,7 @@ from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sha
 import tokenmill
 from tokenmill import Dataset, MixtureSource
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.load.steps.costs import attention_costs
-from tokenmill.load.steps.dealing import deal
+from tokenmill.load.steps.costs import attention_costs, deal
 from tokenmill.store.layout import HEADER
 
 DigitDataset = Callable[..., Dataset]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import UserError
-from tokenmill.load.rows.assembly import REAL, RESTART, TARGET
+from tokenmill.kernels.rows import REAL, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened
 from tokenmill.load.steps.order import FloatArray

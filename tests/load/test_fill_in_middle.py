@@ -21,10 +21,10 @@ from tokenizers.processors import TemplateProcessing
 import tokenmill
 from tokenmill import Dataset, FillInMiddle
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.load import sentinels
+from tokenmill.load import fill_in_middle as sentinels
 from tokenmill.load.batches import Batches
+from tokenmill.load.fill_in_middle import KNOWN, find_sentinels
 from tokenmill.load.opening import mix_batches, open_batches
-from tokenmill.load.sentinels import KNOWN, find_sentinels
 from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.store.plan import Plan

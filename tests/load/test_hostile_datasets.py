@@ -28,8 +28,8 @@ from tokenmill import Dataset
 from tokenmill.core.errors import VerificationError
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.shard_maps import ShardMaps, index_is_sound
-from tokenmill.pack.planning.packing import figures_of
-from tokenmill.pack.strategy import options_of_plan
+from tokenmill.pack.planning import figures_of
+from tokenmill.pack.strategies import options_of_plan
 from tokenmill.read import feed, units
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed

@@ -25,7 +25,7 @@ from tokenmill.load.steps.order import (
     steps_of,
 )
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.packing import pack
+from tokenmill.pack.planning import pack
 from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

@@ -31,8 +31,7 @@ from tokenmill.kernels import interpreted
 from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.packing import pack
-from tokenmill.pack.strategy import stored_options
+from tokenmill.pack.planning import pack
 from tokenmill.pack.window import row_format
 from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
@@ -110,7 +109,7 @@ def plan_of(
         wanted = PackOptions(**options)
         writer.finish(
             dataset.manifest.dataset_id,
-            stored_options(wanted),
+            wanted.stored(),
             {},
             row_format(wanted, wanted.segment_limit),
             overwrite=False,

@@ -18,11 +18,10 @@ from loading_kit import PAD, all_batches, as_lists, digits, plan_of
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import open_batches
-from tokenmill.load.steps.curriculum import Curriculum, Phase
+from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule, Phase
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import (
     BatchSize,
-    CurriculumSchedule,
     GlobalBatch,
     PlanSchedule,
     only_row_length,

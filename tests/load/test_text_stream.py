@@ -20,7 +20,7 @@ import tokenmill
 from conftest import TEXTS, write_jsonl
 from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.text import corpus
+from tokenmill.load.text import pieces as corpus
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 from tokenmill.pack.long_documents import cut
 from tokenmill.pack.options import PackOptions

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokenmill.core.records import Int64Array, Segments, Sequences
+from tokenmill.pack import balanced, strategies
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategies import balanced, best_fit
 from tokenmill.pack.strategy import Pieces
 
 
@@ -70,7 +70,7 @@ def test_no_pieces() -> None:
 def test_fewer_sequences_than_best_fit_where_few_segments_are_allowed() -> None:
     sizes = np.random.default_rng(0).integers(16, 513, 10_000).tolist()
     options = PackOptions(sequence_length=4096, ranks=8, max_segments=12)
-    assert len(best_fit.pack(pieces_of(sizes), options)) == 895
+    assert len(strategies.best_fit(pieces_of(sizes), options)) == 895
     assert len(balanced.pack(pieces_of(sizes), options)) == 840
 
 
@@ -78,7 +78,7 @@ def test_as_many_groups_as_best_fit_where_there_is_no_slack() -> None:
     lengths = np.rint(np.random.default_rng(0).lognormal(6.2, 1.1, 20_000)).clip(1, 4096)
     options = PackOptions(sequence_length=4096, ranks=1)
     pieces = pieces_of(lengths.astype(int).tolist())
-    assert len(balanced.pack(pieces, options)) == len(best_fit.pack(pieces, options))
+    assert len(balanced.pack(pieces, options)) == len(strategies.best_fit(pieces, options))
 
 
 @st.composite
@@ -106,7 +106,7 @@ def test_for_any_pieces(case: tuple[list[int], int, int, int | None]) -> None:
     groups = -(-len(sequences) // ranks)
     assert len(sequences) == min(groups * ranks, len(sizes))
     options = PackOptions(sequence_length=length, ranks=ranks, max_segments=limit)
-    assert groups <= -(-len(best_fit.pack(pieces_of(sizes), options)) // ranks)
+    assert groups <= -(-len(strategies.best_fit(pieces_of(sizes), options)) // ranks)
 
     assert as_lists(packed(sizes, length, ranks, limit)) == documents
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from packing_kit import pack_sizes, seqpacker_lengths
-from tokenmill.pack.bounds import least_sequences
+from tokenmill.pack.figures import least_sequences
 
 # Sequence length, the bound, and the tokens divided by the length, for 10,000 draws.
 TABLE = [

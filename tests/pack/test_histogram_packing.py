@@ -18,7 +18,8 @@ from tokenmill.pack.histogram import (
     shortest_pack_first,
 )
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces, load_strategy
+from tokenmill.pack.strategies import STRATEGIES
+from tokenmill.pack.strategy import Pieces
 
 PLANS = {"shortest-pack-first": shortest_pack_first, "longest-pack-first": longest_pack_first}
 NAMES = sorted(PLANS)
@@ -38,7 +39,7 @@ def sizes_of(sequences: Sequences) -> list[list[int]]:
 
 def pack(name: str, sizes: list[int], length: int, limit: int | None = None) -> Sequences:
     options = PackOptions(sequence_length=length, max_segments=limit)
-    return load_strategy(name).pack(make_pieces(sizes), options)
+    return STRATEGIES[name].pack(make_pieces(sizes), options)
 
 
 def pack_by_lists(name: str, sizes: list[int], length: int, limit: int) -> list[list[int]]:

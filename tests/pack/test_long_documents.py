@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from packing_kit import figures_of, pack_documents, shown, window_of
 from tokenmill.pack.long_documents import Boundaries, CutBooks, cut, tokens_at_cuts
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import contradictions
+from tokenmill.pack.strategies import contradictions
 from tokenmill.pack.window import pack_window
 
 NINE = [9]

@@ -1,10 +1,9 @@
-"""A new packing strategy is one module, and its name."""
+"""A new packing strategy is a function, and its name."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,7 +13,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.core.records import Sequences
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces, Strategy, deal, objections, options_of_plan
+from tokenmill.pack.strategies import STRATEGIES, objections, options_of_plan
+from tokenmill.pack.strategy import Pieces, Strategy, deal
 from tokenmill.pack.window import row_format
 from tokenmill.run.recipe.checks import make_pack_options
 
@@ -26,12 +26,10 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
 
 @pytest.fixture
 def add_strategy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Strategy], None]:
-    """Adds the module of the strategy "alone"."""
+    """Adds the strategy "alone"."""
 
     def add(strategy: Strategy) -> None:
-        module = ModuleType("tokenmill.pack.strategies.alone")
-        monkeypatch.setattr(module, "STRATEGY", strategy, raising=False)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(STRATEGIES, "alone", strategy)
 
     return add
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
 from tokenmill.core.records import Int64Array
-from tokenmill.pack.solver.column_generation import lp_bound
-from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first
-from tokenmill.pack.solver.search import fewest_sequences, fill
+from tokenmill.pack.column_generation import Patterns, best_fit_decreasing, fullest_first, lp_bound
+from tokenmill.pack.optimal import fewest_sequences, fill
 
 # Distribution, length, sequences: the fewest of any published packer, our most, the lower bound.
 # One more than the bound is allowed where the solver, and so its version, has a say.

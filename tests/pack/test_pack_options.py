@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from packing_kit import CUTTING, STRATEGIES
+from packing_kit import CUTTING, NAMES
 from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
-from tokenmill.pack.strategy import contradictions, objections
+from tokenmill.pack.strategies import contradictions, objections
 from tokenmill.pack.window import row_format
 
 
@@ -21,7 +21,7 @@ def wanted(**options: Any) -> PackOptions:
     return PackOptions(**{"sequence_length": 8} | options)
 
 
-@pytest.mark.parametrize("packing", STRATEGIES)
+@pytest.mark.parametrize("packing", NAMES)
 def test_a_length_and_a_strategy_are_enough(packing: str) -> None:
     assert problems(packing=packing) == []
 

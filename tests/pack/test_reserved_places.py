@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import tokenmill
 from conftest import write_jsonl
-from packing_kit import STRATEGIES, figures_for, lengths_of, pack_documents
+from packing_kit import NAMES, figures_for, lengths_of, pack_documents
 from tokenmill.core.errors import UserError
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import contradictions, stored_options
+from tokenmill.pack.strategies import contradictions
 
 WITHOUT = ("length-buckets", "order-preserving")
 """Strategies that reserve none."""
-RESERVING = tuple(name for name in STRATEGIES if name not in WITHOUT)
+RESERVING = tuple(name for name in NAMES if name not in WITHOUT)
 
 
 def test_documents_and_their_places_share_a_sequence() -> None:
@@ -118,4 +118,4 @@ def test_plans_that_reserve_none_are_written_as_before(
 
 def test_stored_options_are_all_but_an_unused_reserve() -> None:
     options = PackOptions(sequence_length=8)
-    assert set(PackOptions.__struct_fields__) - set(stored_options(options)) == {"reserve"}
+    assert set(PackOptions.__struct_fields__) - set(options.stored()) == {"reserve"}

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from packing_kit import (
-    STRATEGIES,
+    NAMES,
     documents_of,
     figures_for,
     lengths_of,
@@ -297,19 +297,19 @@ def test_best_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int]) -> 
     assert sorted(length - sum(row) for row in rows) == best_fit_by_lists(sizes, length)
 
 
-@pytest.mark.parametrize("packing", STRATEGIES)
+@pytest.mark.parametrize("packing", NAMES)
 def test_nothing_packs_into_nothing(packing: str) -> None:
     sequences = pack_sizes(packing, [], 8, smallest_bucket=2)
     assert shown(sequences) == []
 
 
-@pytest.mark.parametrize("packing", STRATEGIES)
+@pytest.mark.parametrize("packing", NAMES)
 def test_a_piece_as_long_as_a_sequence_is_a_sequence(packing: str) -> None:
     sequences = pack_sizes(packing, [8, 8], 8, smallest_bucket=2)
     assert shown(sequences) == [[(0, 0, 8)], [(1, 0, 8)]]
 
 
-@pytest.mark.parametrize("packing", STRATEGIES)
+@pytest.mark.parametrize("packing", NAMES)
 def test_results_have_the_types_of_a_plan(packing: str) -> None:
     sequences = pack_sizes(packing, [5, 3, 8, 1], 8, smallest_bucket=2)
     segments = sequences.segments

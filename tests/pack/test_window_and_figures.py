@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packing_kit import (
     CUTTING,
     KEEPING_ORDER,
-    STRATEGIES,
+    NAMES,
     documents_of,
     figures_for,
     figures_of,
@@ -30,7 +30,7 @@ from tokenmill.core.records import Segments, Sequences
 from tokenmill.pack.figures import Ledger, Totals
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import contradictions
+from tokenmill.pack.strategies import contradictions
 from tokenmill.pack.window import PackedWindow, Window, pack_window
 
 SPLITTING = ("split", "split-at-boundary", "sliding-window")
@@ -66,7 +66,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    packing = draw(st.sampled_from(STRATEGIES))
+    packing = draw(st.sampled_from(NAMES))
     power = st.sampled_from([1, 2, 4, 8, 16, 32])
     length = draw(power if packing == "length-buckets" else st.integers(1, 40))
     options = PackOptions(
@@ -477,7 +477,7 @@ def test_cuts_beyond_the_unavoidable_ones_are_told_apart() -> None:
     assert (figures.cuts, figures.unavoidable_cuts, figures.avoidable_cuts) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("packing", sorted(set(STRATEGIES) - {"best-fit"}))
+@pytest.mark.parametrize("packing", sorted(set(NAMES) - {"best-fit"}))
 def test_only_best_fit_tells_how_it_would_do_globally(packing: str) -> None:
     figures = figures_for([5, 3], 8, packing=packing, smallest_bucket=2)
     assert figures.planned_globally is None

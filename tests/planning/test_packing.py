@@ -20,12 +20,11 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
 from tokenmill.encode.words.patterns import QWEN2_SPLIT
+from tokenmill.pack import planning as packing_module
+from tokenmill.pack.comparison import compare
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.planning import packing as packing_module
-from tokenmill.pack.planning.boundary_tables import boundary_tables
-from tokenmill.pack.planning.comparison import compare
-from tokenmill.pack.planning.packing import figures_of, pack, plan_folder
+from tokenmill.pack.planning import boundary_tables, figures_of, pack, plan_folder
 from tokenmill.read import feed, units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan

@@ -22,7 +22,7 @@ import pytest
 
 import tokenmill
 from tokenmill.core.errors import UserError
-from tokenmill.load.text.corpus import TextCorpus
+from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import ADVICE, foreign_kind
 from tokenmill.read.sources import find_sources

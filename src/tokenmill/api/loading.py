@@ -14,8 +14,7 @@ from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.text.options import TextStreamOptions
-from tokenmill.load.text.stream import TextStream
+from tokenmill.load.text.stream import TextStream, TextStreamOptions
 
 if TYPE_CHECKING:
     from tokenmill.api.options import MixtureArguments, TextLoaderArguments

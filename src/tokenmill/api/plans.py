@@ -12,8 +12,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import did_you_mean
 from tokenmill.core.valid_values import refusal
 from tokenmill.load.export.rows import export
-from tokenmill.pack.planning.comparison import Compared, compare
-from tokenmill.pack.planning.packing import PlanReport, named_plan_folder, pack
+from tokenmill.pack.comparison import Compared, compare
+from tokenmill.pack.planning import PlanReport, named_plan_folder, pack
 from tokenmill.run.recipe.checks import make_pack_options
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan

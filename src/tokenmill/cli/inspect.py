@@ -80,7 +80,7 @@ def _show_document(dataset: Dataset, options: argparse.Namespace) -> None:
 
 def _show_plan(dataset: Dataset, options: argparse.Namespace) -> None:
     from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.pack.planning.packing import PlanReport, figures_of, place_of
+    from tokenmill.pack.planning import PlanReport, figures_of, place_of
     from tokenmill.store.plan import open_plan
 
     plan = open_plan(dataset, options.plan)

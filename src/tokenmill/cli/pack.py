@@ -12,7 +12,7 @@ from tokenmill.cli.terminal import safe_text
 from tokenmill.pack.options import PackOptions
 
 if TYPE_CHECKING:
-    from tokenmill.pack.planning.packing import PlanReport
+    from tokenmill.pack.planning import PlanReport
     from tokenmill.store.dataset import Dataset
 
 EXAMPLES = """\
@@ -68,7 +68,7 @@ def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) ->
 
     from tokenmill.cli.meter import planning_meter
     from tokenmill.cli.plan_display import plan_lines, plan_values
-    from tokenmill.pack.planning.packing import named_plan_folder, pack, place_of
+    from tokenmill.pack.planning import named_plan_folder, pack, place_of
 
     folder = options.plan_out or None
     if options.name is not None:
@@ -96,7 +96,7 @@ def _called(report: PlanReport, dataset: Dataset) -> str:
 def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
     from tokenmill.cli.meter import planning_meter
     from tokenmill.cli.plan_display import comparison_json, comparison_lines
-    from tokenmill.pack.planning.comparison import compare
+    from tokenmill.pack.comparison import compare
 
     with planning_meter() as advance:
         rows = compare(dataset, chosen, advance)

@@ -14,11 +14,11 @@ from tokenmill.cli.bars import BAR, bar
 from tokenmill.cli.quantities import counted
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
+from tokenmill.pack.comparison import Compared, recommended
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.comparison import Compared, recommended
-from tokenmill.pack.planning.packing import PlanReport
-from tokenmill.pack.strategy import options_of_plan
+from tokenmill.pack.planning import PlanReport
+from tokenmill.pack.strategies import options_of_plan
 from tokenmill.store.plan import Plan
 
 BAR_COLUMN = len(f"{'':<20} {'':>12} {'':>9} ")

@@ -18,7 +18,7 @@ from tokenmill.run.start.preparation import Preparation
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokenmill.pack.planning.packing import PlanReport
+    from tokenmill.pack.planning import PlanReport
     from tokenmill.report.contents import SubsetCounts
     from tokenmill.run.commit.ledger import Reused
     from tokenmill.store.manifest import Counts, Run

@@ -133,7 +133,7 @@ def _refuse_shifted(ids: npt.NDArray[np.int64], labels: npt.NDArray[np.int64]) -
 
 def _refuse_leaking(model: Any, made: PackedRowsCollator) -> None:
     """Raise a UserError if a document's logits depend on the document before it in the row."""
-    from tokenmill.load.leak import leak
+    from tokenmill.load.loader import leak
 
     documents = ([2, 3, 4, 5], [3, 2, 5, 4]), [4, 3, 2, 4]
     batches = [

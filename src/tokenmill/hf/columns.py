@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.load.rows.assembly import REAL, RESTART, find_segments
-from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.kernels.rows import REAL, RESTART
+from tokenmill.load.rows.segmentation import Segmentation, find_segments
 from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS, CausalLMConfig, Column
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.core.records import Sequences as PackedSequences
 from tokenmill.encode.boundaries import join_batches, offsets_from_lengths
 from tokenmill.hf.columns import RowColumns, RowSource
-from tokenmill.load.rows.assembly import (
+from tokenmill.kernels.rows import (
     BOS,
     EOS,
     IGNORE_INDEX,

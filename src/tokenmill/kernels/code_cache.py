@@ -30,7 +30,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 
 LOGGER = logging.getLogger(__name__)
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
 MODULE = re.compile(rb"\btokenmill((?:\.\w+)+)")
 DIGEST_BYTES = 16

@@ -65,6 +65,12 @@ def _mixed(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
+@inlined
+def unit_interval(value: np.uint64) -> float:
+    """Return a number in [0, 1) from the upper 53 bits of a hash."""
+    return np.float64(value >> np.uint64(11)) / 9007199254740992.0
+
+
 @compiled
 def _hashes(values: UInt64Array, key: np.uint64) -> UInt64Array:
     result = np.empty(len(values), np.uint64)

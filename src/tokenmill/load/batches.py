@@ -23,14 +23,12 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.explanation import SegmentOrigin, origins
 from tokenmill.load.fill_in_middle import CUTS_ROWS, Infilling
-from tokenmill.load.rows.provenance import Layout, Provenance
+from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
-from tokenmill.load.steps.costs import attention_costs
+from tokenmill.load.steps.costs import attention_costs, deal
 from tokenmill.load.steps.curriculum import shortened
-from tokenmill.load.steps.dealing import deal
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")

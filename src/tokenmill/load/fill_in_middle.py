@@ -12,46 +12,43 @@ the segment, not on the order of reading, the ranks or the workers.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
-from tokenmill.load.rows.infilling import (
-    HOLDS_SENTINEL,
-    NO_PLACE,
-    PSM,
-    SPM,
-    TOO_SHORT,
-    WITHOUT_LOSS,
-    Cutting,
-    Origins,
-    Sentinels,
-    infilled,
-)
-from tokenmill.load.rows.provenance import Layout
+from tokenmill.encode.engine import Reference
+from tokenmill.kernels import infilling as kernel
+from tokenmill.kernels.infilling import Cutting, Sentinels
+from tokenmill.kernels.permutation import keyed_hash
+from tokenmill.load.rows.provenance import OUTCOMES, Layout, outcome
 from tokenmill.load.rows.reader import RowReader, Rows
-from tokenmill.load.sentinels import find_sentinels
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.stored_reference import open_reference
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Token = Annotated[str, Meta(min_length=1)] | Annotated[int, Meta(ge=0, lt=2**31)] | None
+Names = tuple[str | int | None, str | int | None, str | int | None, str | int | None]
+"""Prefix, middle and suffix, and the token that ends the middle if it is not EOS."""
 
+KNOWN: dict[str, Names] = {
+    "StarCoder": ("<fim_prefix>", "<fim_middle>", "<fim_suffix>", None),
+    "SantaCoder": ("<fim-prefix>", "<fim-middle>", "<fim-suffix>", None),
+    "Qwen2.5-Coder": ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", None),
+    "Code Llama": ("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>"),
+    "DeepSeek-Coder": ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>", None),
+}
+"""The sentinels of known models."""
 LEAST_PLACES = 3
 """Positions that a segment needs for three sentinels; a fourth is for the end of the middle."""
 CUTS_ROWS = "the curriculum cuts rows, which would separate sentinels from their text"
-AS_STORED = "as stored"
-OUTCOMES = {
-    PSM: "PSM",
-    SPM: "SPM",
-    TOO_SHORT: "too short",
-    WITHOUT_LOSS: "tokens without loss",
-    HOLDS_SENTINEL: "holds a sentinel",
-    NO_PLACE: "too few places",
-}
-"""Outcomes for a segment chosen to be cut; all after the first two say why it was not."""
+PURPOSE = 0x46494D
+"""Makes these draws independent of others with the same seed."""
 
 
 class FillInMiddle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +107,7 @@ class Infilling:
             VerificationError: segments with their reserved positions do not fit in a row.
         """
         rows, layout = content
+        rules = reader.rules
         cutting = Cutting(
             float(self._rule.rate),  # an int would make Numba compile again
             float(self._rule.spm_share),
@@ -117,11 +115,26 @@ class Infilling:
             reader.plan.rows.reserved,
             len(reader.dataset.manifest.tokenizer.prefix_ids),
         )
-        origins = Origins(*drawn_from, self._seed)
-        found = infilled((rows, layout, reader.has_no_loss(layout)), origins, reader.rules, cutting)
-        if found is None:
+        segments = (
+            *(layout.rows, layout.columns, layout.starts, layout.lengths),
+            *(layout.document_lengths, layout.kinds),
+            reader.has_no_loss(layout).astype(np.int64),
+        )
+        ids, flags = np.empty_like(rows.ids), np.empty_like(rows.flags)
+        labels = np.empty_like(rows.labels) if rules.own_labels else ids
+        placed = np.stack([layout.columns, layout.kinds])
+        fits = kernel.rewrite(
+            ((rows.ids, rows.labels, rows.flags), (ids, labels, flags)),
+            np.stack(segments),
+            placed,
+            self._draws(layout, *drawn_from),
+            rules,
+            cutting,
+        )
+        if not fits:
             raise reader.damaged("a sequence with its reserved positions is longer than its row")
-        return found
+        cut = Rows(ids, labels, flags, rows.aligned)
+        return cut, replace(layout, columns=placed[0], kinds=placed[1])
 
     def count(self, layout: Layout) -> None:
         """Count the outcomes of the segments of these rows."""
@@ -129,10 +142,17 @@ class Infilling:
         for kind, number in zip(*np.unique(bits, return_counts=True), strict=True):
             self.counts[outcome(int(kind))] += int(number)
 
-
-def outcome(kind: int) -> str:
-    """Return the name of a segment's outcome."""
-    return next((text for bit, text in OUTCOMES.items() if kind & bit), AS_STORED)
+    def _draws(
+        self, layout: Layout, sequences: Int64Array, epochs: Int64Array, source: int
+    ) -> npt.NDArray[np.uint64]:
+        """Return four draws for each segment, shape (num_segments, 4)."""
+        key = int(keyed_hash(np.array([PURPOSE], np.uint64), self._seed)[0])
+        keys = keyed_hash(sequences.astype(np.uint64), key)
+        keys = keyed_hash(keys + (epochs + (np.int64(source) << 48)).astype(np.uint64), key)
+        keys = keyed_hash(keys[layout.rows] + layout.documents.astype(np.uint64), key)
+        keys = keyed_hash(keys + layout.starts.astype(np.uint64), key)
+        numbered = np.repeat(keys, 4) + np.tile(np.arange(4, dtype=np.uint64), len(keys))
+        return keyed_hash(numbered, key).reshape(-1, 4)
 
 
 def _check_plan(reader: RowReader) -> None:
@@ -157,3 +177,57 @@ def _check_plan(reader: RowReader) -> None:
             "the document was cut, need 4",
             hint="make a plan with tokenmill pack --reserve 4 (--name sets its name)",
         )
+
+
+def find_sentinels(dataset: Dataset, named: Names) -> Sentinels:
+    """Return the ids of the `named` tokens (prefix, middle, suffix, end), or of a known model's.
+
+    The tokenizer is opened only if an id has to be looked up.
+
+    Raises:
+        UserError: only some tokens are named, the tokenizer does not have a token, or two parts
+            have the same token.
+    """
+    given = [name for name in named[:3] if name is not None]
+    if given and len(given) < 3:
+        why = "prefix, middle and suffix must be given together"
+        raise UserError("some sentinels are missing", why=why)
+    reference = None
+    if not given or any(isinstance(name, str) for name in named):
+        reference = open_reference(dataset)
+    if reference is not None and not given:
+        known = _of_a_known_model(reference, dataset)
+        named = (*known[:3], known[3] if named[3] is None else named[3])
+    ids = [-1 if name is None else _id_of(name, reference, dataset) for name in named]
+    if len(set(ids)) < 4:
+        raise UserError("the sentinels must be different tokens", why=f"their ids are {ids}")
+    prefix, middle, suffix, end = ids
+    return Sentinels(prefix, middle, suffix, end, dataset.manifest.tokenizer.eos_id)
+
+
+def _of_a_known_model(reference: Reference, dataset: Dataset) -> Names:
+    for names in KNOWN.values():
+        if all(reference.token_id(str(name)) is not None for name in names[:3]):
+            return names
+    models = ", ".join(KNOWN)
+    raise UserError(
+        "the tokenizer has no known sentinels for fill-in-the-middle",
+        where=dataset.location,
+        why=f"it does not have the tokens of {models}",
+        hint="name them, by content or id: FillInMiddle(prefix=..., middle=..., suffix=...)",
+    )
+
+
+def _id_of(name: str | int, reference: Reference | None, dataset: Dataset) -> int:
+    if isinstance(name, int):
+        largest = dataset.manifest.tokenizer.largest_id
+        if name > largest:
+            why = f"the largest id of the tokenizer is {largest}"
+            raise UserError(f"no token has the id {name}", where=dataset.location, why=why)
+        return name
+    assert reference is not None
+    found = reference.token_id(name)
+    if found is None:
+        hint = "give another token, or its id"
+        raise UserError(f"the tokenizer has no token {name!r}", where=dataset.location, hint=hint)
+    return found

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.core.records import Int64Array
-from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.batches import mask_row
 from tokenmill.kernels.permutation import keyed_hash
-from tokenmill.load.rows.assembly import IGNORE_INDEX, REAL
+from tokenmill.kernels.rows import IGNORE_INDEX
 from tokenmill.load.rows.reader import Rows
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -59,36 +59,5 @@ def mask_tokens(
     for row, key in enumerate(keys.tolist()):
         draws = keyed_hash(skipped[row] + places, key)
         others = (rule.mask_id, rule.vocab_size)
-        _mask((ids[row], labels[row], rows.flags[row]), draws, shares, others, kept)
+        mask_row((ids[row], labels[row], rows.flags[row]), draws, shares, others, kept)
     return ids, labels
-
-
-@compiled
-def _mask(
-    row: tuple[Any, Any, npt.NDArray[np.uint8]],
-    draws: npt.NDArray[np.uint64],
-    shares: tuple[float, float, float],
-    others: tuple[int, int],
-    kept: Int64Array,
-) -> None:
-    ids, labels, flags = row
-    probability, mask_share, change_share = shares
-    mask_id, vocab_size = others
-    for j in range(len(ids)):
-        if not flags[j] & REAL or _unit(draws[3 * j]) >= probability:
-            continue
-        place = np.searchsorted(kept, ids[j])
-        if place < len(kept) and kept[place] == ids[j]:
-            continue
-        labels[j] = ids[j]
-        share = _unit(draws[3 * j + 1])
-        if share < mask_share:
-            ids[j] = mask_id
-        elif share < change_share:
-            ids[j] = np.int64(draws[3 * j + 2] % np.uint64(vocab_size))
-
-
-@inlined
-def _unit(value: np.uint64) -> float:
-    """Return a number in [0, 1) from the upper 53 bits."""
-    return np.float64(value >> np.uint64(11)) / 9007199254740992.0

@@ -19,10 +19,10 @@ from tokenmill.load.columns import BatchOptions
 from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
 from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.load.rows.reader import RowReader, Targets
-from tokenmill.load.steps.curriculum import Curriculum
+from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.order import Shuffle
-from tokenmill.load.steps.schedule import BatchSize, CurriculumSchedule, PlanSchedule, Schedule
+from tokenmill.load.steps.schedule import BatchSize, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 

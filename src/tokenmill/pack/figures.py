@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.core.errors import InternalError
 from tokenmill.core.records import Int64Array
-from tokenmill.pack.bounds import least_sequences
-from tokenmill.pack.long_documents import SPLITTING, CutBooks
-from tokenmill.pack.measure import Measures, OrderMeter, measure
+from tokenmill.kernels import sequences as kernel
+from tokenmill.kernels.interpreted import for_steps
+from tokenmill.pack.long_documents import SPLITTING, CutBooks, kept_range, set_at_cuts
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import load_strategy
-from tokenmill.pack.window import PackedWindow, row_format
+from tokenmill.pack.strategies import STRATEGIES
+from tokenmill.pack.window import PackedWindow, row_format, sums
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -129,7 +130,7 @@ class Ledger:
     def figures(self) -> Figures:
         """Return the figures, with bounds to compare them with."""
         options, order = self.options, self.order
-        count_sequences = load_strategy(options.packing).count_sequences
+        count_sequences = STRATEGIES[options.packing].count_sequences
         mean, worst = order.imbalance or (None, None)
         globally = None
         if count_sequences is not None and options.separate_by is None:
@@ -150,7 +151,7 @@ class Ledger:
 
     def _lower_bound(self) -> int | None:
         options = self.options
-        strategy = load_strategy(options.packing)
+        strategy = STRATEGIES[options.packing]
         if len(strategy.sequence_lengths(options)) > 1:
             return None
         if strategy.cuts_documents:
@@ -186,3 +187,119 @@ def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> T
         attention_cost=(int((measures.costs >> 32).sum()) << 32)
         + int((measures.costs & 0xFFFFFFFF).sum()),  # the sum may need more than 63 bits
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The measures of a window, from one pass over its segments."""
+
+    sizes: Int64Array
+    """Room used in each sequence, shape (num_sequences,): tokens with those added at cuts, reserved
+    positions, and the padding of segments."""
+    costs: Int64Array
+    """Attention cost of each sequence, shape (num_sequences,): the sum of squared segment
+    lengths."""
+    tokens: int
+    """Tokens of documents. The overlap of windows counts each time."""
+    set_at_cuts: int
+    documents_cut: int
+    cuts: int
+
+
+def measure(packed: PackedWindow, options: PackOptions) -> Measures:
+    """Measure the sequences of a window."""
+    segments, window = packed.sequences.segments, packed.window
+    bos, eos = set_at_cuts(options)
+    measure_all = for_steps(kernel.measure, len(segments))
+    sizes, costs, totals = measure_all(
+        (segments.documents, segments.starts, segments.lengths),
+        packed.sequences.offsets,
+        window.lengths,
+        kept_range(window.lengths, options),
+        (int(bos), int(eos), options.segment_multiple, options.reserve),
+    )
+    tokens, inserted, documents_cut, cuts = totals.tolist()
+    if options.long_documents == "keep-both-ends":  # a gap is removed text, not a cut
+        documents_cut = cuts = 0
+    return Measures(sizes, costs, tokens, inserted, documents_cut, cuts)
+
+
+@dataclass(slots=True)
+class OrderMeter:
+    """Measures how balanced and how similar consecutive sequences are, within windows."""
+
+    ranks: int
+    steps: int = 0
+    imbalance_sum: float = 0.0
+    worst_imbalance: float = 1.0
+    same_source: int = 0
+    pairs: int = 0
+    moments: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
+    """n, and the sums of x, y, x x, y y and x y, for mean segment lengths x and y of neighbours."""
+
+    def add(self, packed: PackedWindow, costs: Int64Array) -> None:
+        """Add the sequences of a window, in their order."""
+        sequences = packed.sequences
+        if not len(sequences):
+            return
+        steps = costs[: len(costs) // self.ranks * self.ranks].reshape(-1, self.ranks)
+        imbalance = steps.max(axis=1, initial=1) / np.maximum(steps.mean(axis=1), 1)
+        self.steps += len(imbalance)
+        self.imbalance_sum += float(imbalance.sum())
+        self.worst_imbalance = max(self.worst_imbalance, float(imbalance.max(initial=1)))
+        lengths = sequences.segments.lengths
+        means = sums(lengths, sequences.offsets) / np.diff(sequences.offsets)
+        x, y = means[:-1], means[1:]
+        self.moments += [len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
+        if packed.window.sources is not None:
+            first = sequences.segments.documents[sequences.offsets[:-1]]
+            sources = packed.window.sources[first]
+            self.same_source += int((sources[1:] == sources[:-1]).sum())
+            self.pairs += len(sources) - 1
+
+    @property
+    def imbalance(self) -> tuple[float, float] | None:
+        """Return the highest cost of a step over its mean cost, on average and at most.
+
+        Return None if there are no steps.
+        """
+        if not self.steps:
+            return None
+        return round(self.imbalance_sum / self.steps, 6), round(self.worst_imbalance, 6)
+
+    @property
+    def length_correlation(self) -> float:
+        """Return the correlation of neighbours' mean segment lengths; 0 if they do not vary."""
+        n, x, y, xx, yy, xy = self.moments.tolist()
+        spreads = n * xx - x * x, n * yy - y * y
+        if min(spreads[0] / max(n * xx, 1), spreads[1] / max(n * yy, 1)) < 1e-12:  # rounding
+            return 0.0
+        return float((n * xy - x * y) / np.sqrt(spreads[0] * spreads[1]))
+
+    @property
+    def source_share(self) -> float:
+        """Return the share of sequences that start in the same source as the previous one."""
+        return self.same_source / self.pairs if self.pairs else 1.0
+
+
+def least_sequences(histogram: Int64Array, length: int) -> int:
+    """Return Martello and Toth's lower bound L2 for sequences of `length` tokens, in O(length).
+
+    `histogram` is the number of pieces of each size, shape (length + 1,). For every threshold t,
+    each piece over `length` - t and each piece over half a sequence needs its own sequence. Pieces
+    from t to a half can only fill the space that the latter leave. S. Martello, P. Toth: Lower
+    bounds and reduction procedures for the bin packing problem, 1990.
+    """
+    sizes = np.arange(length + 1, dtype=np.int64)
+    pieces_up_to = np.cumsum(histogram)
+    tokens_up_to = np.cumsum(histogram * sizes)
+    half = length // 2
+    thresholds = np.arange(half + 1)
+    huge = pieces_up_to[length] - pieces_up_to[length - thresholds]
+    large = pieces_up_to[length - thresholds] - pieces_up_to[half]
+    large_tokens = tokens_up_to[length - thresholds] - tokens_up_to[half]
+    before = np.concatenate([[0], tokens_up_to])[thresholds]
+    middle_tokens = tokens_up_to[half] - before
+    surplus = middle_tokens - (large * length - large_tokens)
+    bounds = huge + large + np.maximum(0, -(-surplus // length))
+    return int(bounds.max(initial=0))

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.records import Int32Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels import cutting as kernel
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
@@ -209,48 +209,11 @@ def _split(
         return _split_at_boundaries(documents, taken, room, boundaries, options.slack_tokens)
     least = options.room - has_bos - has_eos - overlap
     steps = len(taken) + int(taken.sum(dtype=np.int64)) // max(least, 1)
-    counts = for_steps(_count_windows, steps)(taken, *room, overlap)
+    counts = for_steps(kernel.count_windows, steps)(taken, *room, overlap)
     total = int(counts.sum())
     check_window_size(total)
-    starts, lengths = for_steps(_windows, total)(taken, total, *room, overlap)
+    starts, lengths = for_steps(kernel.windows, total)(taken, total, *room, overlap)
     return Segments(np.repeat(documents, counts), starts, lengths)
-
-
-@compiled
-def _count_windows(
-    taken: Int32Array, room: int, bos: int, eos: int, overlap: int
-) -> npt.NDArray[np.int64]:
-    counts = np.ones(len(taken), np.int64)
-    for i in range(len(taken)):
-        start = 0
-        before = 0  # the first window of a document gets no added BOS
-        while taken[i] - start > room - before:
-            start += room - before - eos - overlap
-            before = bos
-            counts[i] += 1
-    return counts
-
-
-@compiled
-def _windows(
-    taken: Int32Array, total: int, room: int, bos: int, eos: int, overlap: int
-) -> tuple[Int32Array, Int32Array]:
-    starts = np.zeros(total, np.int32)
-    lengths = np.empty(total, np.int32)
-    k = 0
-    for i in range(len(taken)):
-        start = 0
-        before = 0
-        while taken[i] - start > room - before:
-            starts[k] = start
-            lengths[k] = room - before - eos
-            start += room - before - eos - overlap
-            before = bos
-            k += 1
-        starts[k] = start
-        lengths[k] = taken[i] - start
-        k += 1
-    return starts, lengths
 
 
 def _split_at_boundaries(
@@ -273,7 +236,7 @@ def _split_at_boundaries(
             why = f"document {document} of the window has an id outside the vocabulary"
             hint = "tokenmill verify lists what else is damaged"
             raise VerificationError("the dataset is damaged", why=why, hint=hint)
-        all_starts.append(_boundary_starts(ids, tables, *room, slack))
+        all_starts.append(kernel.boundary_starts(ids, tables, *room, slack))
         counts[i] = len(all_starts[-1])
     starts = np.concatenate(all_starts)
     ends = np.empty_like(starts)
@@ -281,32 +244,3 @@ def _split_at_boundaries(
     last = np.cumsum(counts) - 1
     ends[last] = taken
     return Segments(np.repeat(documents, counts), starts, ends - starts)
-
-
-@compiled
-def _boundary_starts(
-    ids: npt.NDArray[np.integer],
-    tables: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
-    room: int,
-    bos: int,
-    eos: int,
-    slack: int,
-) -> Int32Array:
-    """Return the starts of a document's segments, after the last boundary within the slack."""
-    ends, opens, closes = tables
-    starts = [0]
-    before = 0
-    while len(ids) - starts[-1] > room - before:
-        full = starts[-1] + room - before - eos
-        stop = full
-        for place in range(full, max(full - slack, starts[-1]), -1):
-            last, second_last = ids[place - 1], ids[place - 2]  # place is at least 1 there
-            if ends[last] or (place > 1 and opens[second_last] and closes[last]):
-                stop = place
-                break
-        starts.append(stop)
-        before = bos
-    result = np.empty(len(starts), np.int32)
-    for i in range(len(starts)):
-        result[i] = starts[i]
-    return result

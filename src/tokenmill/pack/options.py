@@ -180,6 +180,13 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Tokens to search for a boundary before a cut."""
         return self.slack or max(self.length // 8, 1)
 
+    def stored(self) -> dict[str, Any]:
+        """Return the options as stored in a plan. The plan's id depends on them."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.reserve:  # a newer option: plans without it keep their ids
+            del values["reserve"]
+        return values
+
     def misplaced(self, *, to_compare: bool = False) -> Iterator[str]:
         """Yield the options that belong to a strategy, policy or window that is not chosen.
 

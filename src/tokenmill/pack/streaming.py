@@ -14,11 +14,10 @@ import numpy as np
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
+from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.kernels.interpreted import for_steps
-from tokenmill.pack.rooms import Bitmap, clear, next_room, put
+from tokenmill.kernels.packing import best_fit_of_open
 from tokenmill.pack.strategy import Pieces
 
 STATE_VERSION = 1
@@ -75,7 +74,7 @@ class StreamPacker:
             raise UserError("a piece is longer than a sequence", why=why, hint="cut it first")
         if len(pieces) and int(pieces.sizes.min()) < 1:
             raise UserError("a piece has no tokens", why=f"its size is {int(pieces.sizes.min())}")
-        assign = for_steps(_assign, len(pieces) + self._length // 16)
+        assign = for_steps(best_fit_of_open, len(pieces) + self._length // 16)
         sequence_of, closed, *opened = assign(
             pieces.sizes, self._open, self._num_opened, (self._length, self._limit, self._most)
         )
@@ -160,94 +159,3 @@ class StreamPacker:
         self._segments = self._segments.take(kept)
         self._sequence_of = self._sequence_of[kept]
         return result
-
-
-@compiled
-def _assign(
-    sizes: Int32Array,
-    opened: tuple[Int64Array, Int64Array, Int64Array],
-    num_opened: int,
-    limits: tuple[int, int, int],
-) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Return each piece's sequence, closed sequences, and the rooms and segments of open ones."""
-    open_sequences, open_rooms, open_segments = opened
-    length, max_segments, most_open = limits
-    sequence = np.empty(most_open, np.int64)
-    segments = np.zeros(most_open, np.int64)
-    for i in range(len(open_sequences)):
-        sequence[i], segments[i] = open_sequences[i], open_segments[i]
-    below, top, words, groups = _stacked(open_rooms, length, most_open)
-    free = np.arange(most_open)
-    num_open = len(open_sequences)
-    sequence_of = np.empty(len(sizes), np.int64)
-    closed = np.empty(len(sizes) + num_open, np.int64)
-    num_closed = 0
-    for piece in range(len(sizes)):
-        if sizes[piece] == length or max_segments == 1:  # full at once, so it needs no slot
-            sequence_of[piece] = closed[num_closed] = num_opened
-            num_opened += 1
-            num_closed += 1
-            continue
-        room = next_room(words, groups, sizes[piece])
-        is_new = room < 0
-        if is_new and num_open == most_open:
-            room = next_room(words, groups, 0)  # close the fullest one
-        if room >= 0:
-            slot = top[room]
-            top[room] = below[slot]
-            if top[room] < 0:
-                clear(words, groups, room)
-        if is_new:
-            if num_open == most_open:
-                closed[num_closed] = sequence[slot]
-                num_closed += 1
-            else:
-                slot = free[num_open]
-                num_open += 1
-            sequence[slot], segments[slot], room = num_opened, 0, length
-            num_opened += 1
-        sequence_of[piece] = sequence[slot]
-        segments[slot] += 1
-        room -= sizes[piece]
-        if room == 0 or segments[slot] == max_segments:
-            closed[num_closed] = sequence[slot]
-            num_closed += 1
-            num_open -= 1
-            free[num_open] = slot
-        else:
-            put(words, groups, room)
-            below[slot] = top[room]
-            top[room] = slot
-    slots, rooms = _unstacked(below, top, num_open)
-    return sequence_of, closed[:num_closed], sequence[slots], rooms, segments[slots]
-
-
-@inlined
-def _stacked(
-    rooms: Int64Array, length: int, most_open: int
-) -> tuple[Int64Array, Int64Array, Bitmap, Bitmap]:
-    """Stack slots by room, the last on top. Return the slot below each, the tops, and bitmaps."""
-    below = np.empty(most_open, np.int64)
-    top = np.full(length + 1, -1, np.int64)
-    words: Bitmap = np.zeros((length >> 6) + 1, np.uint64)
-    groups: Bitmap = np.zeros((len(words) >> 6) + 1, np.uint64)
-    for slot in range(len(rooms)):
-        put(words, groups, rooms[slot])
-        below[slot] = top[rooms[slot]]
-        top[rooms[slot]] = slot
-    return below, top, words, groups
-
-
-@inlined
-def _unstacked(below: Int64Array, top: Int64Array, num_open: int) -> tuple[Int64Array, Int64Array]:
-    """Return slots and their rooms in an order from which `_stacked` builds the same stacks."""
-    slots = np.empty(num_open, np.int64)
-    rooms = np.empty(num_open, np.int64)
-    k = num_open
-    for room in range(len(top) - 1, 0, -1):
-        slot = top[room]
-        while slot >= 0:  # from the top of a stack down, hence from the end of the list
-            k -= 1
-            slots[k], rooms[k] = slot, room
-            slot = below[slot]
-    return slots, rooms

@@ -17,7 +17,8 @@ from tokenmill.pack.long_documents import (
     set_at_cuts,
 )
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces, load_strategy
+from tokenmill.pack.strategies import STRATEGIES
+from tokenmill.pack.strategy import Pieces
 from tokenmill.store.row_format import RowFormat
 
 
@@ -49,7 +50,7 @@ class PackedWindow:
 
 def pack_window(window: Window, options: PackOptions) -> PackedWindow:
     """Pack the chosen documents of a window."""
-    strategy = load_strategy(options.packing)
+    strategy = STRATEGIES[options.packing]
     books = CutBooks()
     parts: list[Sequences] = []
     piece_sizes = np.zeros(options.length + 1, np.int64)
@@ -76,7 +77,7 @@ def sums(values: npt.NDArray[np.integer], offsets: Int64Array) -> Int64Array:
 
 def row_format(options: PackOptions, most_segments: int) -> RowFormat:
     """Return the row format of a plan; `most_segments` is the most of any sequence."""
-    strategy = load_strategy(options.packing)
+    strategy = STRATEGIES[options.packing]
     bos, eos = set_at_cuts(options)
     return RowFormat(
         sequence_lengths=strategy.sequence_lengths(options),

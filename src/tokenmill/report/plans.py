@@ -12,8 +12,8 @@ from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Advance, Int64Array, Segments
 from tokenmill.pack.long_documents import pieces_of
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.packing import figures_of
-from tokenmill.pack.strategy import options_of_plan
+from tokenmill.pack.planning import figures_of
+from tokenmill.pack.strategies import options_of_plan
 from tokenmill.pack.window import row_format, sums
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan

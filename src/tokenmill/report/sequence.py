@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tokenmill.encode.engine import Reference
-from tokenmill.load.rows.assembly import BOS, EOS
+from tokenmill.kernels.rows import BOS, EOS
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.costs import token_counts

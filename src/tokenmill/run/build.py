@@ -124,7 +124,7 @@ def build(
     if recipe.pack.sequence_length is None or isinstance(report, Departure):
         return report
     if shard is None or report.snapshot is not None:  # only the agent that published packs
-        from tokenmill.pack.planning.packing import (
+        from tokenmill.pack.planning import (
             pack_subsets,  # loads a compiler that encoding does not need
         )
         from tokenmill.store.temporary import dataset_at

@@ -12,7 +12,7 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import Manifest, Run
 
 if TYPE_CHECKING:
-    from tokenmill.pack.planning.packing import PlanReport
+    from tokenmill.pack.planning import PlanReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,9 @@ from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest
 from tokenmill.store.files import (
     held_beside,
+    locked_folder,
     remove_folder,
-    remove_leftover,
+    unfinished_beside,
     write_atomically,
 )
 from tokenmill.store.manifest import FileEntry
@@ -192,11 +193,13 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_unfinished(out: Path, begun: Begun) -> None:
+def remove_leftover(out: Path, begun: Begun) -> None:
     """Remove leftovers of a killed process if the same export is complete at the output."""
-    remove_leftover(
-        out, _FILES.fullmatch, lambda folder: Unfinished(folder).begun() in (None, begun)
-    )
+    folder = unfinished_beside(out)
+    with contextlib.suppress(OSError, OutputConflictError), locked_folder(folder) as is_free:
+        refuse_strangers(folder, _FILES.fullmatch)
+        if is_free and Unfinished(folder).begun() in (None, begun):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
-from tokenmill.load.rows.assembly import IGNORE_INDEX, TARGET
+from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.store.arrow_arrays import number_array
 from tokenmill.store.dataset import Dataset

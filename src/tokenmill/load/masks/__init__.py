@@ -1,12 +1,11 @@
 """Attention masks: define a mask once, and get it in the form that a library needs.
 
     rules        which keys a query attends to            Causal() & (Window(1024) | Sinks(4))
-    definition   how rules are combined, and the limits of every mask
     grid         the queries and keys of a batch          Grid(segmentation)
     forms        dense: bool, multiplicative, additive, inverted
     varlen       boundaries only: cu_seqlens, seqlens, position_ids, seq_idx
     windows      the window size that each library expects
-    blocks       which tiles are empty, full or partial, with the help of `spans`
+    blocks       which tiles are empty, full or partial
     bias         ALiBi and relative-position buckets
     torch_forms  for SDPA and FlexAttention
 
@@ -15,7 +14,7 @@
 
 from __future__ import annotations
 
-from tokenmill.load.masks.definition import Mask
+from tokenmill.load.masks import bias, blocks, forms, varlen, windows
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import (
     Bidirectional,
@@ -23,6 +22,7 @@ from tokenmill.load.masks.rules import (
     Causal,
     Chunks,
     GlobalTokens,
+    Mask,
     Prefix,
     RandomBlocks,
     Sinks,

@@ -7,25 +7,36 @@ Tiles of 4 queries by 4 keys, causal, segments of 8 and 4 tokens (`#` full, `+` 
     queries 8-11    . . +      a kernel skips `.` and does not evaluate the mask in `#`
 
 A tile is cut at segment boundaries into pieces of one segment each. Most pieces are decided from
-the spans of their positions (`spans.py`) or from their corners. Only the rest is evaluated element
-by element. Tiles that no segment connects are never visited, so the work grows with the segments,
-not with the square of the row length.
+the spans of their positions or from their corners. Only the rest is evaluated element by element.
+Tiles that no segment connects are never visited, so the work grows with the segments, not with the
+square of the row length.
+
+Spans are what rules are evaluated on. For a piece of queries 4..7 and keys 0..3 of one segment:
+
+    Causal()     k.position <= q.position      0..3 <= 4..7             all
+    Window(3)    q.position - k.position < 3   4..7 - 0..3 = 1..7 < 3   mixed
+    Sinks(2)     k.position < 2                0..3 < 2                 mixed
+
+A comparison is decided exactly by the ends of the spans, because a piece contains every pair of a
+query and a key. If two comparisons are both mixed, their combination is not known. So an `Outcome`
+holds all answers that are still possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.kernels.compiled import compiled
-from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
+from tokenmill.kernels.segments import order_tiles
 from tokenmill.load.masks.grid import Grid
-from tokenmill.load.masks.spans import Outcome, Span, SpanTable
+from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
 from tokenmill.load.rows.segmentation import BoolArray
 
 PIECES_AT_ONCE = 1 << 20
@@ -79,26 +90,8 @@ def ordered(flags: BoolArray) -> tuple[Int32Array, Int32Array]:
     """
     counts = np.zeros(flags.shape[:-1], np.int32)
     indices = np.empty(flags.shape, np.int32)
-    _order(np.ascontiguousarray(flags), counts, indices)
+    order_tiles(np.ascontiguousarray(flags), counts, indices)
     return counts, indices
-
-
-@compiled
-def _order(flags: BoolArray, counts: Int32Array, indices: Int32Array) -> None:
-    for row in range(flags.shape[0]):
-        for query in range(flags.shape[1]):
-            count = 0
-            for key in range(flags.shape[2]):
-                count += flags[row, query, key]
-            counts[row, query] = count
-            first, other = 0, count
-            for key in range(flags.shape[2]):
-                if flags[row, query, key]:
-                    indices[row, query, first] = key
-                    first += 1
-                else:
-                    indices[row, query, other] = key
-                    other += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +215,105 @@ class _Decider:
         positions = np.minimum(firsts + offsets, lasts)
         segments = strips.segments[chosen]
         return self._grid.tokens(segments, positions, lambda v: v[:, None, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The answers that are still possible for each tile. All arrays have the same shape."""
+
+    none: BoolArray
+    mixed: BoolArray
+    every: BoolArray
+
+    @staticmethod
+    def of(some: BoolArray, every: BoolArray) -> Outcome:
+        """Create outcomes from whether some and whether all elements of a tile are visible."""
+        return Outcome(~some, some & ~every, every)
+
+    @property
+    def undecided(self) -> BoolArray:
+        """Whether more than one answer is possible."""
+        return (self.mixed & (self.none | self.every)) | (self.none & self.every)
+
+    def __and__(self, other: Outcome) -> Outcome:
+        both_mixed = self.mixed & other.mixed
+        return Outcome(
+            self.none | other.none | both_mixed,
+            both_mixed | (self.mixed & other.every) | (self.every & other.mixed),
+            self.every & other.every,
+        )
+
+    def __or__(self, other: Outcome) -> Outcome:
+        return ~(~self & ~other)
+
+    def __invert__(self) -> Outcome:
+        return Outcome(self.every, self.mixed, self.none)
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The range of a field in each tile, from `first` to `last`, both included."""
+
+    first: npt.NDArray[np.integer]
+    last: npt.NDArray[np.integer]
+
+    def __sub__(self, other: Span) -> Span:
+        return Span(self.first - other.last, self.last - other.first)
+
+    def __floordiv__(self, size: int) -> Span:
+        return Span(self.first // size, self.last // size)
+
+    def __mod__(self, size: int) -> Remainder:
+        return Remainder(self, size)
+
+    def __lt__(self, other: Span | int) -> Outcome:
+        low, high = _ends(other)
+        return Outcome.of(self.first < high, self.last < low)
+
+    def __le__(self, other: Span | int) -> Outcome:
+        low, high = _ends(other)
+        return Outcome.of(self.first <= high, self.last <= low)
+
+    def __ge__(self, other: Span | int) -> Outcome:
+        return ~(self < other)
+
+    def __eq__(self, other: Span | int) -> Outcome:  # type: ignore[override]
+        low, high = _ends(other)
+        return Outcome.of(
+            (self.first <= high) & (self.last >= low), (self.first == high) & (self.last == low)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """The remainders of a span. They are not a span; they can only be compared with 0."""
+
+    span: Span
+    size: int
+
+    def __eq__(self, zero: int) -> Outcome:  # type: ignore[override]
+        first, last = self.span.first, self.span.last
+        some = last // self.size * self.size >= first
+        return Outcome.of(some, (first == last) | (self.size == 1))
+
+
+class SpanTable:
+    """A table of bool that can be looked up by spans of its rows and columns.
+
+    A summed-area table gives the number of set cells in any rectangle.
+    """
+
+    def __init__(self, table: BoolArray) -> None:
+        self._sums = np.zeros((len(table) + 1, table.shape[1] + 1), np.int32)
+        np.cumsum(np.cumsum(table, 0, np.int32), 1, out=self._sums[1:, 1:])
+
+    def __getitem__(self, spans: tuple[Span, Span]) -> Outcome:
+        (top, bottom), (left, right) = ((span.first, span.last + 1) for span in spans)
+        sums = self._sums
+        cells = sums[bottom, right] - sums[top, right]
+        cells = cells - sums[bottom, left] + sums[top, left]
+        return Outcome.of(cells > 0, cells == (bottom - top) * (right - left))
+
+
+def _ends(value: Span | int) -> tuple[Any, Any]:
+    return (value.first, value.last) if isinstance(value, Span) else (value, value)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
-from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.grid import Grid
+from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
 from tokenmill.load.rows.segmentation import BoolArray
 
 

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array
-from tokenmill.load.masks.definition import Mask, Tokens, uses
-from tokenmill.load.masks.rules import Prefix, Task
+from tokenmill.load.masks.rules import Mask, Prefix, Task, Tokens, uses
 from tokenmill.load.rows.segmentation import Segmentation
 
 

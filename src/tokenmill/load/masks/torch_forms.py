@@ -20,9 +20,9 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from tokenmill.load.masks.bias import alibi_slopes
 from tokenmill.load.masks.blocks import find_tiles, ordered
-from tokenmill.load.masks.definition import Mask, Tokens, visible, with_tables
 from tokenmill.load.masks.forms import check_additive, dense
 from tokenmill.load.masks.grid import Grid
+from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]

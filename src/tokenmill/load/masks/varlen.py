@@ -18,8 +18,8 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.load.masks.definition import Mask
 from tokenmill.load.masks.grid import Grid
+from tokenmill.load.masks.rules import Mask
 from tokenmill.load.masks.windows import band, flash_window
 from tokenmill.load.rows.segmentation import Segmentation
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
-from tokenmill.load.masks.definition import And, Mask
-from tokenmill.load.masks.rules import Bidirectional, Causal, Window
+from tokenmill.load.masks.rules import And, Bidirectional, Causal, Mask, Window
 
 
 @dataclass(frozen=True)

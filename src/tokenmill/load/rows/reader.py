@@ -30,7 +30,7 @@ from msgspec import Meta
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
-from tokenmill.load.rows.assembly import (
+from tokenmill.kernels.rows import (
     BOS,
     EOS,
     GOES_ON,
@@ -41,16 +41,16 @@ from tokenmill.load.rows.assembly import (
     TARGET,
     Rules,
     assemble,
-    find_segments,
     locate,
     look_up,
 )
 from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.load.rows.loss_spans import LossSpans
 from tokenmill.load.rows.provenance import Layout
-from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation, find_segments
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.plan import Plan
 from tokenmill.store.row_format import Labels
 
@@ -243,8 +243,8 @@ class RowReader:
             maps.require(segments[1])
         except VerificationError:
             return np.empty(0, np.int64)
-        blocks = (maps.first_blocks, self._none_checked if is_limited else maps.checked)
-        problem, _, found = self._located(segments, blocks)
+        checked = self._none_checked if is_limited else maps.checked
+        problem, _, found = self._located(segments, checked)
         return np.empty(0, np.int64) if problem else found
 
     @cached_property
@@ -269,7 +269,7 @@ class RowReader:
         """Return the segments of sequences, and their locations in mapped shards."""
         maps, segments = self._maps, self._looked_up(sequences, row_length)
         maps.require(segments[1])
-        problem, found, new = self._located(segments, (maps.first_blocks, maps.checked))
+        problem, found, new = self._located(segments, maps.checked)
         if len(new):
             maps.check(new, self._all_blocks(segments))
         if problem:
@@ -281,12 +281,13 @@ class RowReader:
         maps = self._maps
         if maps.cache is None or not maps.cache.is_limited:
             return None
-        return self._located(segments, (maps.first_blocks, self._none_checked))[2]
+        return self._located(segments, self._none_checked)[2]
 
     def _located(
-        self, segments: Int64Array, blocks: tuple[Int64Array, npt.NDArray[np.uint8]]
+        self, segments: Int64Array, checked: npt.NDArray[np.uint8]
     ) -> tuple[int, Int64Array, Int64Array]:
         maps = self._maps
+        blocks = (maps.first_blocks, checked, BLOCK_BYTES)
         find = for_steps_until_compiled(locate, 4 * segments.shape[1])
         return find(segments, maps.first_documents, maps.table, self._like, blocks)
 

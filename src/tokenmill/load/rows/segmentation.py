@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels import segments as kernel
 from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
 
 PADDING = -1
@@ -40,7 +40,7 @@ class Segmentation:
         if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
             why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
             raise UserError("the segments do not cover their rows", why=why)
-        if not for_steps(_within_rows, len(edges))(edges, self.row_length):
+        if not for_steps(kernel.within_rows, len(edges))(edges, self.row_length):
             raise UserError("a segment is empty or extends into the next row")
 
     @staticmethod
@@ -100,7 +100,7 @@ class Segmentation:
 
     def count_positions(self, positions: npt.NDArray[np.integer], firsts: Int64Array) -> None:
         """Fill `positions`, shape (num_rows, row_length): from `firsts[i]` on in segment i."""
-        count = for_steps_until_compiled(_count, positions.size)
+        count = for_steps_until_compiled(kernel.count_positions, positions.size)
         count(positions.reshape(-1), self.edges, firsts)
 
     def part(self, first: int, stop: int) -> Segmentation:
@@ -128,19 +128,9 @@ class Segmentation:
         return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)
 
 
-@compiled
-def _count(positions: npt.NDArray[np.integer], edges: Int32Array, firsts: Int64Array) -> None:
-    for k in range(len(firsts)):
-        segment = positions[edges[k] : edges[k + 1]]
-        for j in range(len(segment)):
-            segment[j] = firsts[k] + j
-
-
-@compiled
-def _within_rows(edges: Int32Array, row_length: int) -> bool:
-    """Return whether every segment has tokens and is inside one row."""
-    for i in range(len(edges) - 1):
-        first, last = edges[i], edges[i + 1] - 1
-        if last < first or first // row_length != last // row_length:
-            return False
-    return True
+def find_segments(
+    flags: npt.NDArray[np.uint8],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Return the edges of segments over all rows, and which segments are padding."""
+    find = for_steps_until_compiled(kernel.find_segments, len(flags))
+    return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))

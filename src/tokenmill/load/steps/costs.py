@@ -1,12 +1,12 @@
-"""Tokens and attention costs of the sequences of a plan, from the plan alone."""
+"""Tokens and attention costs of sequences, and how to deal them to ranks."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
-from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels import batches as kernel
+from tokenmill.kernels.sequences import sums_of_lengths
 from tokenmill.store.plan import Plan
 
 
@@ -30,23 +30,18 @@ def attention_costs(plan: Plan, sequences: Int64Array) -> Int64Array:
 
 def _checked_sums(plan: Plan, sequences: Int64Array, *, squared: bool) -> Int64Array:
     arrays = np.asarray(plan.offsets), np.asarray(plan.lengths)
-    sums = _sums(sequences, *arrays, squared)
+    sums = sums_of_lengths(sequences, *arrays, squared)
     if len(sums) < len(sequences):
         raise plan.damaged("its offsets are out of order")
     return sums
 
 
-@compiled
-def _sums(
-    sequences: Int64Array, offsets: Int64Array, lengths: npt.NDArray[np.integer], squared: bool
-) -> Int64Array:
-    """Return sums over the segments of each sequence, up to the first invalid offset."""
-    sums = np.zeros(len(sequences), np.int64)
-    for i in range(len(sequences)):
-        first, last = offsets[sequences[i]], offsets[sequences[i] + 1]
-        if first < 0 or last <= first or last > len(lengths):
-            return sums[:i]
-        for k in range(first, last):
-            length = np.int64(lengths[k])
-            sums[i] += length * length if squared else length
-    return sums
+def deal(costs: Int64Array, world_size: int) -> Int64Array:
+    """Return the rows of each rank in their order, shape (world_size, num_rows / world_size).
+
+    Each row, the most expensive first, goes to the rank with the lowest cost that still has room
+    (R. L. Graham: Bounds on multiprocessing timing anomalies, 1969). The rows of a batch are the
+    same for any number of ranks.
+    """
+    ranks = kernel.deal(costs, np.argsort(-costs, kind="stable"), world_size)
+    return np.argsort(ranks, kind="stable").reshape(world_size, -1)

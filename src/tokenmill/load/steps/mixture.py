@@ -25,10 +25,10 @@ from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
+from tokenmill.kernels.batches import choose_sources
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule, only_row_length
-from tokenmill.load.steps.shares import choose_sources
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 

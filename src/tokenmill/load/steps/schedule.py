@@ -19,7 +19,6 @@ from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import Permutation
 from tokenmill.load.rows.reader import plan_row_lengths
-from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.store.plan import Plan
 
@@ -209,63 +208,6 @@ class PlanSchedule(Schedule):
             place = int(Permutation(int(offsets[-1]), self._seed, low)([place])[0])
         number = int(np.searchsorted(offsets, place, side="right")) - 1
         return self._series[number], firsts[number] + place - int(offsets[number])
-
-
-class CurriculumSchedule(Schedule):
-    """The steps of a curriculum: one epoch of a plan.
-
-    Raises:
-        UserError: the curriculum belongs to another plan, or cuts rows unevenly.
-    """
-
-    def __init__(self, plan: Plan, curriculum: Curriculum) -> None:
-        if curriculum.plan_id != plan.manifest.plan_id:
-            why = f"it was made for {curriculum.plan_id or 'none'}, not {plan.manifest.plan_id}"
-            hint = "create it with Curriculum.of_plan(plan, dataset, ...)"
-            raise UserError("the curriculum belongs to another plan", why=why, hint=hint)
-        self._curriculum = curriculum
-        self._row_length = only_row_length(plan)
-        for length in curriculum.row_lengths:
-            if self._row_length % length:
-                why = f"{self._row_length} is not a multiple of {length}"
-                raise UserError("cannot cut the rows of a phase evenly", why=why)
-
-    @property
-    def num_steps(self) -> int | None:
-        return self._curriculum.num_steps
-
-    @property
-    def row_counts(self) -> list[int]:
-        """Number of sequences of the plan in a step, before they are cut."""
-        return [self._curriculum.batch_size]
-
-    @property
-    def rows_left(self) -> int:
-        return self._curriculum.num_sequences % self._curriculum.batch_size
-
-    def batch(self, step: int) -> GlobalBatch | None:
-        if step >= self._curriculum.num_steps:
-            return None
-        sequences = self._curriculum.batch(step)
-        zeros = np.zeros_like(sequences)
-        cut = self._curriculum.row_length(step)
-        return GlobalBatch(zeros, sequences, zeros, self._row_length, cut)
-
-    def identity(self) -> dict[str, Any]:
-        """Return nothing: the curriculum checks its own state."""
-        return {}
-
-    def progress(self, step: int) -> dict[str, Any]:  # noqa: ARG002 - phases know their steps
-        """Return the phases. With the step, they determine every batch."""
-        return {"curriculum": self._curriculum.state_dict()}
-
-    def resume(self, step: int, progress: dict[str, Any]) -> None:  # noqa: ARG002
-        """Load the phases of a state."""
-        self._curriculum.load_state_dict(progress.get("curriculum", {}))
-
-    @property
-    def revision(self) -> int:
-        return self._curriculum.revision
 
 
 def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list[_Series]:

@@ -9,8 +9,7 @@ from torch.utils.data import get_worker_info
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.frameworks import Passes, TensorSource
-from tokenmill.load.loader import as_tensors
+from tokenmill.load.loader import Passes, TensorSource, as_tensors
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.stream import TextStream
 

@@ -1,26 +1,109 @@
-"""Encode the documents of a text stream, and keep their pieces until their rows are complete."""
+"""The documents of a text stream: read again from any place, encoded, and kept until their rows are
+complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from tokenmill.core.errors import InputChangedError, UserError
-from tokenmill.core.records import Int64Array
+from tokenmill.core.errors import InputChangedError, InternalError, UserError
+from tokenmill.core.records import DocumentBatch, Int64Array
 from tokenmill.encode.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.encode.boundary_policy import BoundaryTokens
 from tokenmill.encode.subword.sampler import SubwordSampler
 from tokenmill.kernels.permutation import document_keys
-from tokenmill.load.text.corpus import BatchPlace, TextCorpus
-from tokenmill.load.text.rows import Piece
+from tokenmill.kernels.rows import NO_TOKENS, Rules, assemble
+from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.state import DocumentOrigin
+from tokenmill.read.documents import Reader
+from tokenmill.read.fields import Fields
+from tokenmill.read.preview import check_fields
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Extent, Stream, choose_unit_bytes, cut_units
 from tokenmill.store.layout import token_dtype
+from tokenmill.store.row_format import Labels
+
+BATCH_BYTES = 1 << 18
+"""Bytes of text in a batch. Places count batches, so changing this invalidates saved states."""
 
 Ids = npt.NDArray[np.integer]
 Key = tuple[int, int, int]
 """Document number, first token and length of a piece."""
+
+
+class BatchPlace(NamedTuple):
+    """The place of a batch of documents in the sources."""
+
+    extent: int
+    """Number of the part of the sources: a unit of a build, or a file of a unit."""
+    batch: int
+    """Number of the batch in that part."""
+
+
+class TextCorpus:
+    """Documents of files, folders and globs, read as a build reads them.
+
+    Large JSON Lines, text and Parquet files are split into several extents. A compressed file is
+    one extent, because its parts cannot be read on their own, and so is a small file.
+
+    Raises:
+        UserError: an input cannot be read (see `find_sources`), or does not have the text field.
+    """
+
+    def __init__(self, inputs: Sequence[str], fields: Fields, file_format: str = "auto") -> None:
+        self.sources = find_sources(inputs, file_format)
+        check_fields(self.sources, fields)
+        self._reader = Reader(self.sources, fields, BATCH_BYTES)
+        self._extents: list[Extent] = []
+        for item in cut_units(self.sources, fields, choose_unit_bytes(self.sources)):
+            self._extents += [Extent(item.source)] if isinstance(item, Stream) else item.extents
+
+    def __len__(self) -> int:
+        """Number of extents."""
+        return len(self._extents)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Numbers and a digest that identify the sources."""
+        digest = xxhash.xxh3_128()
+        for source in self.sources:
+            entry = (source.name, source.num_bytes, source.version, source.format)
+            digest.update(repr(entry).encode())
+        return {
+            "files": len(self.sources),
+            "bytes": sum(source.num_bytes for source in self.sources),
+            "names, sizes and times": digest.hexdigest(),
+        }
+
+    def read(self, start: BatchPlace) -> Iterator[tuple[BatchPlace, DocumentBatch]]:
+        """Yield batches from a place on, to the end of the sources.
+
+        Raises:
+            DataError: a source is damaged.
+            StorageError: a source is missing or cannot be read.
+            InputChangedError: a source has changed.
+        """
+        for extent in range(start.extent, len(self._extents)):
+            first = start.batch if extent == start.extent else 0
+            for number, batch in enumerate(self._reader.read(self._extents[extent])):
+                if number >= first:
+                    yield BatchPlace(extent, number), batch
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The part of a document that is in one row."""
+
+    ids: npt.NDArray[np.integer]
+    """Its tokens, and the next token if the document continues."""
+    length: int
+    """Number of tokens, not counting the next one."""
 
 
 class DocumentEncoder:
@@ -112,3 +195,35 @@ class PieceStore:
 def _changed(why: str) -> InputChangedError:
     hint = "restore the files, or start again without the state"
     return InputChangedError("the sources changed since the state was saved", why=why, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """Assembles rows of one length from pieces."""
+
+    row_length: int
+    labels: Labels
+    pad_id: int
+    dtype: np.dtype[np.integer]
+    """Dtype of the pieces' tokens."""
+
+    def rows(self, sequences: Sequence[Sequence[Piece]]) -> Rows:
+        """Return a row for each sequence of pieces; without pieces, it is all padding."""
+        shape = (len(sequences), self.row_length)
+        ids, labels = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        flags = np.empty(shape, np.uint8)
+        pieces = [piece for parts in sequences for piece in parts]
+        like = np.empty(0, self.dtype)
+        tokens = np.concatenate([like, *(piece.ids for piece in pieces)])
+        lengths = np.array([len(piece.ids) for piece in pieces], np.int64)
+        segments = np.zeros((5, len(pieces)), np.int64)
+        segments[0] = np.repeat(np.arange(len(sequences)), [len(parts) for parts in sequences])
+        segments[4] = [piece.length for piece in pieces]
+        found = np.stack([lengths, offsets_from_lengths(lengths)[:-1]])
+        table = np.array([[tokens.ctypes.data, 0, len(tokens), 0]])
+        is_next = self.labels == "next"
+        rules = Rules(NO_TOKENS, NO_TOKENS, self.pad_id, next_labels=is_next)
+        problem, _ = assemble((ids, labels, flags), segments, found, table, like, rules)
+        if problem:
+            raise InternalError("the packer put more tokens into a row than fit")
+        return Rows(ids, labels, flags, not is_next)

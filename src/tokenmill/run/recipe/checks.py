@@ -186,7 +186,9 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
     """Return why no plan can be made with these options. Empty if no plan is asked for."""
     if options.sequence_length is None:
         return []
-    from tokenmill.pack.strategy import objections  # loads a compiler, which encoding does without
+    from tokenmill.pack.strategies import (
+        objections,  # loads a compiler, which encoding does without
+    )
 
     return [*options.misplaced(to_compare=to_compare), *objections(options)]
 

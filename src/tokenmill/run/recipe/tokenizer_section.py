@@ -263,6 +263,6 @@ def _conflicts(config: CausalLMConfig) -> Iterator[str]:
         if len(set(config.columns)) < len(config.columns):
             yield "columns: a name is given twice"
     if config.packing is not None and config.overlap < config.context_length:
-        from tokenmill.pack.strategy import objections  # loads a compiler
+        from tokenmill.pack.strategies import objections  # loads a compiler
 
         yield from (problem.removeprefix("pack.") for problem in objections(config.pack_options))

@@ -15,8 +15,8 @@ from tokenmill.kernels.interpreted import MOST_STEPS
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.planning.packing import packed_windows, with_subset
-from tokenmill.pack.strategy import load_strategy, objections
+from tokenmill.pack.planning import packed_windows, with_subset
+from tokenmill.pack.strategies import STRATEGIES, objections
 from tokenmill.pack.window import Window, pack_window, row_format
 from tokenmill.store.dataset import Dataset
 
@@ -92,7 +92,7 @@ def _with_gaps(rows: list[Compared], row_length: int) -> list[Compared]:
         for row in rows
         if row.figures is not None and row.figures.lower_bound is not None
     }
-    by_pieces = [bounds[name] for name in bounds if not load_strategy(name).cuts_documents]
+    by_pieces = [bounds[name] for name in bounds if not STRATEGIES[name].cuts_documents]
     bound = max(by_pieces or bounds.values(), default=0)
     if not bound:
         return rows

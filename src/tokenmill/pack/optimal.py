@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.core.records import Int32Array, Int64Array, Sequences
-from tokenmill.kernels.compiled import compiled
-from tokenmill.pack.histogram import count_sizes
-from tokenmill.pack.solver.column_generation import (
+from tokenmill.core.records import Int64Array, Sequences
+from tokenmill.kernels import cutting_stock as kernel
+from tokenmill.pack.column_generation import (
     TOLERANCE,
     WORK,
     FloatArray,
+    Patterns,
     Relaxation,
+    best_fit_decreasing,
+    fullest_first,
+    joined,
     simple_bound,
 )
-from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing, fullest_first, joined
+from tokenmill.pack.histogram import count_sizes
 from tokenmill.pack.strategy import Pieces, deal
 
 
@@ -32,7 +35,7 @@ def fewer_sequences(pieces: Pieces, length: int, max_segments: int) -> Sequences
     if patterns is None:
         return None
     offsets, sizes, times = patterns.offsets, patterns.sizes, patterns.times
-    return deal(pieces, _assign(pieces.sizes, counts, offsets, sizes, times))
+    return deal(pieces, kernel.assign_patterns(pieces.sizes, counts, offsets, sizes, times))
 
 
 def fewest_sequences(counts: Int64Array, length: int, max_segments: int) -> Patterns | None:
@@ -112,82 +115,5 @@ def fill(slots: Patterns, counts: Int64Array, *, complete: bool) -> tuple[Patter
     used as long as every slot (`complete`), or any slot, gets a piece.
     """
     left = counts.copy()
-    fields = _fill(slots.offsets, slots.sizes, slots.times.copy(), left, complete)
+    fields = kernel.fill_patterns(slots.offsets, slots.sizes, slots.times.copy(), left, complete)
     return Patterns(*fields), left
-
-
-@compiled
-def _fill(
-    offsets: Int64Array, slots: Int32Array, times: Int64Array, left: Int64Array, complete: bool
-) -> tuple[Int64Array, Int32Array, Int64Array]:
-    filled_offsets, filled_sizes, filled_times = [0], [np.int32(0) for _ in range(0)], [0][:0]
-    # Exact slots first, because a piece in a longer slot must not be missing in its own.
-    for exact in (True, False):
-        for i in range(len(times)):
-            pattern = slots[offsets[i] : offsets[i + 1]]
-            while times[i] > 0:
-                chosen = _chosen(pattern, left, exact)
-                found = np.count_nonzero(chosen)
-                if found == 0 or (found < len(pattern) and (exact or complete)):
-                    break
-                repeats, equal = times[i], 0
-                for j in range(found):
-                    equal = equal + 1 if j > 0 and chosen[j] == chosen[j - 1] else 1
-                    repeats = min(repeats, left[chosen[j]] // equal)
-                for j in range(found):
-                    left[chosen[j]] -= repeats
-                    filled_sizes.append(chosen[j])
-                filled_offsets.append(len(filled_sizes))
-                filled_times.append(repeats)
-                times[i] -= repeats
-    return np.array(filled_offsets), np.array(filled_sizes, np.int32), np.array(filled_times)
-
-
-@compiled
-def _chosen(pattern: Int32Array, left: Int64Array, exact: bool) -> Int32Array:
-    """Return the sizes of the pieces for the slots of a pattern, decreasing; 0 if none is left."""
-    chosen = np.zeros(len(pattern), np.int32)
-    equal = 0
-    for j in range(len(pattern)):
-        size = pattern[j]
-        if j > 0 and chosen[j - 1] <= size:
-            size = chosen[j - 1]
-        else:
-            equal = 0
-        while size > 0 and left[size] <= equal:
-            if exact:
-                return chosen
-            size -= 1
-            equal = 0
-        if size == 0:
-            break
-        chosen[j] = size
-        equal += 1
-    return chosen
-
-
-@compiled
-def _assign(
-    sizes: Int32Array,
-    counts: Int64Array,
-    offsets: Int64Array,
-    pattern_sizes: Int32Array,
-    times: Int64Array,
-) -> Int32Array:
-    """Return the sequence of each piece, shape (n,). Pieces of one size are used in order."""
-    order = np.empty(len(sizes), np.int32)
-    place = np.cumsum(counts) - counts
-    for piece in range(len(sizes)):
-        order[place[sizes[piece]]] = piece
-        place[sizes[piece]] += 1
-    place -= counts
-    sequence_of = np.empty(len(sizes), np.int32)
-    sequence = 0
-    for pattern in range(len(times)):
-        for _ in range(times[pattern]):
-            for i in range(offsets[pattern], offsets[pattern + 1]):
-                size = pattern_sizes[i]
-                sequence_of[order[place[size]]] = sequence
-                place[size] += 1
-            sequence += 1
-    return sequence_of

@@ -10,22 +10,21 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.encode.engine import Reference
+from tokenmill.pack.document_choice import Chosen, DocumentChoice
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.long_documents import Boundaries, check_window_size
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning.boundary_tables import Table, boundary_tables
-from tokenmill.pack.planning.document_choice import Chosen, DocumentChoice
-from tokenmill.pack.strategy import objections, stored_options
+from tokenmill.pack.strategies import objections
 from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
-from tokenmill.store.files import remove_leftover
 from tokenmill.store.objects.opening import open_store
-from tokenmill.store.ownership import UNFINISHED_PLAN
 from tokenmill.store.plan import (
     ARRAYS,
     Plan,
@@ -34,11 +33,22 @@ from tokenmill.store.plan import (
     open_plan,
     plan_name_problem,
 )
+from tokenmill.store.stored_reference import open_reference
+
+Table = npt.NDArray[np.bool_]
 
 MOST_FIGURE = 1 << 96
 """Above every number in a plan. The attention cost can need more than 64 bits."""
 MOST_DOCUMENTS = 1 << 22
 """A local window ends after this many documents, even if few of them are chosen."""
+
+# Closing marks may follow the end of a sentence; so may white space, which a token often holds.
+_ENDS = {
+    "sentence": re.compile(r"""[.!?…。！？।؟۔][)\]"'”’»」』]*\s*$|\n\s*$"""),
+    "line": re.compile(r"\n\s*$"),
+    "paragraph": re.compile(r"\n[^\S\n]*\n\s*$"),
+}
+_BLANK_LINE = re.compile(r"[^\S\n]*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +101,7 @@ def pack(
             raise _cannot_replace(dataset, folder.name)
         open_plan(dataset, folder.name)  # downloads its arrays
     if not overwrite and (folder / PLAN_NAME).is_file():
-        report = _already_there(dataset, options, folder)
-        remove_leftover(folder, UNFINISHED_PLAN.fullmatch)
-        return report
+        return _already_there(dataset, options, folder)
     check_plan_folder(folder, overwrite=overwrite)
     ledger = Ledger(options)
     with PlanWriter(folder, dataset.num_documents) as writer:
@@ -102,7 +110,7 @@ def pack(
         figures = ledger.figures()
         writer.finish(
             dataset.manifest.dataset_id,
-            stored_options(options),
+            options.stored(),
             msgspec.to_builtins(figures),
             row_format(options, figures.most_segments),
             overwrite=overwrite,
@@ -221,7 +229,7 @@ def packed_windows(
 def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
     plan = Plan(folder)
     plan.check_arrays()
-    same = plan.manifest.options == stored_options(options)
+    same = plan.manifest.options == options.stored()
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(
             "the plan's folder holds another plan",
@@ -303,3 +311,29 @@ def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) ->
         sources=np.concatenate([part.chosen.sources for part in parts]),
         boundaries=None if tables is None else Boundaries(ids_of, *tables),
     )
+
+
+def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
+    """Return three tables of shape (largest id + 1,) that find boundaries after one or two tokens.
+
+    The first is true of tokens whose text ends a sentence, line or paragraph. Many tokenizers
+    part the two line ends of a paragraph: a token that ends a line (the second table) and a blank
+    one (the third) end a paragraph together. The end of a line also ends a sentence, that of a
+    paragraph a line.
+    """
+    reference = open_reference(dataset)
+    texts = [_text_of(reference, token) for token in range(reference.largest_id + 1)]
+    ends = np.array([_ENDS[kind].search(text) is not None for text in texts], np.bool_)
+    opens, closes = np.zeros_like(ends), np.zeros_like(ends)
+    if kind == "paragraph":
+        opens = np.array([_ENDS["line"].search(text) is not None for text in texts], np.bool_)
+        closes = np.array([_BLANK_LINE.fullmatch(text) is not None for text in texts], np.bool_)
+    return ends, opens, closes
+
+
+def _text_of(reference: Reference, token: int) -> str:
+    """The text of a token; "" for unused ids, which cl100k has."""
+    try:
+        return reference.decode([token])
+    except KeyError:
+        return ""

@@ -15,14 +15,16 @@ decomposition for linear mixed-integer programming", 1997).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import highspy
 import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.pack.solver.knapsack import best_patterns
-from tokenmill.pack.solver.patterns import Patterns, best_fit_decreasing
+from tokenmill.kernels import cutting_stock as kernel
+from tokenmill.pack.histogram import best_fit
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -40,6 +42,69 @@ MOST_STATES = 1 << 26
 """Limit on the states of a knapsack, about 12 bytes each."""
 SMOOTHING = 0.3
 """The weight of the best prices so far against those of the last solution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Pattern i is `sizes[offsets[i]:offsets[i + 1]]`, decreasing, and is used `times[i]` times."""
+
+    offsets: Int64Array
+    """Shape (num_patterns + 1,)."""
+    sizes: Int32Array
+    """Sizes in tokens of all patterns, one pattern after another."""
+    times: Int64Array
+    """Shape (num_patterns,)."""
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences that the patterns fill."""
+        return int(self.times.sum())
+
+
+def joined(parts: list[Patterns]) -> Patterns:
+    """Concatenate patterns."""
+    lengths = [np.diff(part.offsets) for part in parts]
+    return Patterns(
+        offsets_from_lengths(np.concatenate(lengths)),
+        np.concatenate([part.sizes for part in parts]),
+        np.concatenate([part.times for part in parts]),
+    )
+
+
+def best_fit_decreasing(counts: Int64Array, length: int, max_segments: int) -> Patterns:
+    """Return the patterns of best-fit decreasing for `counts[s]` pieces of size s."""
+    rows = best_fit(counts, length, max_segments).rows
+    firsts, stops = rows[:, 1], rows[:, 1] + rows[:, 2]
+    # All sequences between two edges have the same contents. A placement covers one or more runs.
+    edges = np.unique(np.concatenate([firsts, stops]))
+    low, high = np.searchsorted(edges, firsts), np.searchsorted(edges, stops)
+    row = np.repeat(np.arange(len(rows)), high - low)
+    within = np.arange(len(row)) - offsets_from_lengths(high - low)[row]
+    run = low[row] + within
+    order = np.argsort(run, kind="stable")  # keeps the sizes of a run decreasing
+    repeats = rows[row[order], 3]
+    ends = np.searchsorted(run[order], np.arange(len(edges)))
+    return Patterns(
+        offsets_from_lengths(repeats)[ends],
+        np.repeat(rows[row[order], 0], repeats).astype(np.int32),
+        np.diff(edges),
+    )
+
+
+def fullest_first(counts: Int64Array, length: int, max_segments: int, work: int) -> Patterns:
+    """Fill one sequence after another: take the longest piece left, then fill the room best.
+
+    Of the sets of pieces that fill it best, take one with long pieces, so that short ones are left
+    for later. This is the minimum bin slack heuristic of Fleszar & Hindi, "New heuristics for
+    one-dimensional bin-packing" (2002). `work` limits the steps, about a nanosecond each. The rest
+    is packed by best-fit decreasing.
+    """
+    offsets, sizes, times, left = kernel.fullest_first(counts.copy(), length, max_segments, work)
+    rest = best_fit_decreasing(left, length, max_segments)
+    return joined([Patterns(offsets, sizes, times), rest])
 
 
 def simple_bound(counts: Int64Array, length: int, max_segments: int) -> int:
@@ -154,7 +219,7 @@ class Relaxation:
     def _price(self, prices: Int64Array) -> tuple[int, Patterns]:
         """Return the highest value of a pattern, and the best pattern that contains each size."""
         self.work -= max(self.depth, 1) * len(self.sizes) * self.length
-        worth, offsets, slots = best_patterns(prices, self.sizes, self.length, self.depth)
+        worth, offsets, slots = kernel.best_patterns(prices, self.sizes, self.length, self.depth)
         return int(worth), Patterns(offsets, slots, np.zeros(len(offsets) - 1, np.int64))
 
     def whole_times(self, counts: Int64Array, fewer_than: int) -> Int64Array | None:

@@ -14,23 +14,22 @@ Then sequences with similar costs form a group. O(n log n), 100 to 200 ns per pi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from tokenmill.core.records import Int32Array, Int64Array, Sequences
-from tokenmill.kernels.compiled import compiled
-from tokenmill.kernels.interpreted import for_steps
-from tokenmill.pack.evening import (
+from tokenmill.core.records import Int32Array, Sequences
+from tokenmill.kernels.even_packing import (
     Filling,
+    costs_and_first_pieces,
     longest_pieces,
     new_filling,
     place_by_best_fit,
     place_evenly,
+    split_costliest,
 )
+from tokenmill.kernels.interpreted import for_steps
+from tokenmill.pack.histogram import longest_first
 from tokenmill.pack.options import PackOptions
-from tokenmill.pack.sorting import longest_first
-from tokenmill.pack.strategy import Pieces, Strategy, deal
+from tokenmill.pack.strategy import Pieces, deal
 
 EVEN_TENTHS = (10, 7)
 """Shares of all tokens, in tenths, that go by cost, longest pieces first. Tried in this order."""
@@ -42,14 +41,6 @@ def pack(pieces: Pieces, options: PackOptions) -> Sequences:
     if len(pieces) > 0:
         sequence_of = _in_groups(pieces.sizes, _assign(pieces.sizes, options), options.ranks)
     return deal(pieces, sequence_of, renumber=False)
-
-
-def _problems(options: PackOptions) -> Iterator[str]:
-    if options.separate_by is not None:
-        yield "pack.separate_by: cannot be combined with balanced"
-
-
-STRATEGY = Strategy(pack, problems=_problems, group_size=lambda options: options.ranks)
 
 
 def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
@@ -78,7 +69,7 @@ def _assign(sizes: Int32Array, options: PackOptions) -> Int32Array:
         found = next((trial for trial in trials if trial is not None), None)
     if found is None:
         num_sequences = min(groups * options.ranks, len(sizes))
-        split = for_steps(_split_costliest, 2 * len(sizes))
+        split = for_steps(split_costliest, 2 * len(sizes))
         split(sizes, order, best_fit.sequence_of, num_best_fit, num_sequences)
         found = best_fit
     return found.sequence_of
@@ -113,7 +104,7 @@ def _in_groups(sizes: Int32Array, sequence_of: Int32Array, ranks: int) -> Int32A
     rank always has the highest cost, and training does not start with the longest documents. An
     incomplete group comes last.
     """
-    costs_of = for_steps(_costs_and_first_pieces, len(sizes))
+    costs_of = for_steps(costs_and_first_pieces, len(sizes))
     costs, first_pieces = costs_of(sizes, sequence_of)
     num_sequences = len(costs)
     by_cost = np.argsort(-costs, kind="stable")
@@ -125,44 +116,3 @@ def _in_groups(sizes: Int32Array, sequence_of: Int32Array, ranks: int) -> Int32A
     numbers = np.empty(num_sequences, np.int32)
     numbers[by_cost[np.lexsort((first_pieces, first_of_group[group]))]] = np.arange(num_sequences)
     return numbers[sequence_of]
-
-
-@compiled
-def _costs_and_first_pieces(
-    sizes: Int32Array, sequence_of: Int32Array
-) -> tuple[Int64Array, Int64Array]:
-    """Return the sum of squared sizes and the first piece of each sequence."""
-    costs = np.zeros(sequence_of.max() + 1, np.int64)
-    first_pieces = np.full(len(costs), -1, np.int64)
-    for i in range(len(sizes)):
-        costs[sequence_of[i]] += np.int64(sizes[i]) * np.int64(sizes[i])
-        if first_pieces[sequence_of[i]] < 0:
-            first_pieces[sequence_of[i]] = i
-    return costs, first_pieces
-
-
-@compiled
-def _split_costliest(
-    sizes: Int32Array, order: Int32Array, sequence_of: Int32Array, present: int, wanted: int
-) -> None:
-    """Split sequences in place, from `present` to `wanted`, at most one per piece.
-
-    The most expensive ones are split in two: each piece, longest first, goes to the half of lower
-    cost.
-    """
-    while present < wanted:
-        costs = _costs_and_first_pieces(sizes, sequence_of)[0]
-        counts = np.bincount(sequence_of)
-        other_half = np.full(present, -1, np.int32)
-        for sequence in np.argsort(-costs, kind="mergesort"):
-            if counts[sequence] > 1 and present < wanted:
-                other_half[sequence] = present
-                present += 1
-        costs = np.zeros(present, np.int64)
-        for piece in order:
-            sequence = sequence_of[piece]
-            other = other_half[sequence]
-            if other >= 0 and costs[other] < costs[sequence]:
-                sequence = other
-            sequence_of[piece] = sequence
-            costs[sequence] += np.int64(sizes[piece]) * np.int64(sizes[piece])

@@ -1,4 +1,4 @@
-"""The compiled loops of fill-in-the-middle: choose segments, cut them, and write the new rows.
+"""Loops of fill-in-the-middle: choose segments, cut them, and write the new rows.
 
 A document 1 2 3 4 5 6 with BOS and EOS, cut after 2 and after 4:
 
@@ -11,7 +11,6 @@ All tokens of a cut segment except the first are targets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +18,9 @@ import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.compiled import compiled, inlined
-from tokenmill.kernels.permutation import keyed_hash
-from tokenmill.load.rows.assembly import (
-    BOS,
-    EOS,
-    REAL,
-    RESTART,
-    TARGET,
-    ZERO,
-    Rules,
-    fill_padding,
-)
-from tokenmill.load.rows.provenance import Layout
-from tokenmill.load.rows.reader import Rows
+from tokenmill.kernels.permutation import unit_interval
+from tokenmill.kernels.rows import BOS, EOS, REAL, RESTART, TARGET, ZERO, Rules, fill_padding
 
-BoolArray = npt.NDArray[np.bool_]
 UInt64Array = npt.NDArray[np.uint64]
 
 PSM, SPM, TOO_SHORT, WITHOUT_LOSS, HOLDS_SENTINEL, NO_PLACE = (1 << bit for bit in range(4, 10))
@@ -41,8 +28,6 @@ PSM, SPM, TOO_SHORT, WITHOUT_LOSS, HOLDS_SENTINEL, NO_PLACE = (1 << bit for bit 
 
 LEAST_TOKENS = 3
 """The shortest text in which prefix, middle and suffix can all have a token."""
-PURPOSE = 0x46494D
-"""Makes these draws independent of others with the same seed."""
 
 
 class Sentinels(NamedTuple):
@@ -69,61 +54,8 @@ class Cutting(NamedTuple):
     """Number of tokens at the start of each document that are not text, such as BOS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """What the random draws for rows depend on. Arrays have shape (num_rows,)."""
-
-    sequences: Int64Array
-    epochs: Int64Array
-    source: int
-    seed: int
-
-
-def infilled(
-    content: tuple[Rows, Layout, BoolArray], origins: Origins, rules: Rules, cutting: Cutting
-) -> tuple[Rows, Layout] | None:
-    """Return rows with some of their segments cut and rearranged.
-
-    `content` is the rows, their segments, and which segments contain ranges without loss, shape
-    (num_segments,). Return None if segments with their reserved positions do not fit in a row.
-    """
-    rows, layout, has_no_loss = content
-    segments = (
-        *(layout.rows, layout.columns, layout.starts, layout.lengths),
-        *(layout.document_lengths, layout.kinds, has_no_loss.astype(np.int64)),
-    )
-    ids, flags = np.empty_like(rows.ids), np.empty_like(rows.flags)
-    labels = np.empty_like(rows.labels) if rules.own_labels else ids
-    placed = np.stack([layout.columns, layout.kinds])
-    fits = _rewrite(
-        ((rows.ids, rows.labels, rows.flags), (ids, labels, flags)),
-        np.stack(segments),
-        placed,
-        _draws(layout, origins),
-        rules,
-        cutting,
-    )
-    if not fits:
-        return None
-    return Rows(ids, labels, flags, rows.aligned), replace(
-        layout, columns=placed[0], kinds=placed[1]
-    )
-
-
-def _draws(layout: Layout, origins: Origins) -> UInt64Array:
-    """Return four draws for each segment, shape (num_segments, 4)."""
-    key = int(keyed_hash(np.array([PURPOSE], np.uint64), origins.seed)[0])
-    keys = keyed_hash(origins.sequences.astype(np.uint64), key)
-    epochs = origins.epochs + (np.int64(origins.source) << 48)
-    keys = keyed_hash(keys + epochs.astype(np.uint64), key)
-    keys = keyed_hash(keys[layout.rows] + layout.documents.astype(np.uint64), key)
-    keys = keyed_hash(keys + layout.starts.astype(np.uint64), key)
-    numbered = np.repeat(keys, 4) + np.tile(np.arange(4, dtype=np.uint64), len(keys))
-    return keyed_hash(numbered, key).reshape(-1, 4)
-
-
 @compiled
-def _rewrite(
+def rewrite(
     rows: tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]],
     segments: Int64Array,
     placed: Int64Array,
@@ -184,7 +116,7 @@ def _fate(
     text: npt.NDArray[Any], has_no_loss: int, added: int, draws: UInt64Array, cutting: Cutting
 ) -> int:
     """Return the outcome for a text; 0 if it is not chosen."""
-    if _unit(draws[0]) >= cutting.rate:
+    if unit_interval(draws[0]) >= cutting.rate:
         return 0
     if len(text) < LEAST_TOKENS:
         return TOO_SHORT
@@ -196,7 +128,7 @@ def _fate(
     for token in text:
         if token in (prefix, middle, suffix, end):
             return HOLDS_SENTINEL
-    return SPM if _unit(draws[1]) < cutting.spm_share else PSM
+    return SPM if unit_interval(draws[1]) < cutting.spm_share else PSM
 
 
 @inlined
@@ -271,9 +203,3 @@ def _move(
         new[2][row, first + j] = old[2][row, begin + j]
         if rules.own_labels:
             new[1][row, first + j] = old[1][row, begin + j]
-
-
-@inlined
-def _unit(value: np.uint64) -> float:
-    """Return a number in [0, 1) from the upper 53 bits."""
-    return np.float64(value >> np.uint64(11)) / 9007199254740992.0

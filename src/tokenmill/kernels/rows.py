@@ -1,4 +1,4 @@
-"""The compiled loops that assemble rows: look up segments, locate, place and write them.
+"""Loops that assemble rows: look up segments, locate, place and write them.
 
 `fill` writes all rows of tokenmill: those of plans, of text streams, and of `CausalLMTokenizer`.
 Every number from a file is checked against its bounds before it is used to read memory.
@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.compiled import compiled, eight_bytes_at, inner, mapped_array
-from tokenmill.kernels.interpreted import for_steps_until_compiled
-from tokenmill.store.digests import BLOCK_BYTES
 
 IGNORE_INDEX = -100
 """The label that PyTorch's cross-entropy ignores."""
@@ -23,9 +21,6 @@ NO_TOKENS: Int64Array = np.empty(0, np.int64)
 
 PADDING, REAL, RESTART, TARGET = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(4)
 """Flags of a token in a row: none; not padding; its position is 0; it has a label."""
-
-RESTARTS = np.uint64(0x0202020202020202)
-"""RESTART in each byte of a word."""
 
 ZERO = cast("int", np.int64(0))
 """A 0 for compiled functions. Numba would compile them once more for a literal number."""
@@ -132,20 +127,20 @@ def locate(
     first_documents: Int64Array,
     table: Int64Array,
     like: npt.NDArray[np.integer],
-    blocks: tuple[Int64Array, npt.NDArray[np.uint8]],
+    blocks: tuple[Int64Array, npt.NDArray[np.uint8], int],
 ) -> tuple[int, Int64Array, Int64Array]:
     """Return a problem, the location of segments, shape (2, n), and the blocks to check.
 
     The location is the number of tokens of the segment's document, and the document's first token
-    in the shard. `like` has the dtype of tokens. `blocks` is the first block of each shard, and one
-    bit per block that has been checked.
+    in the shard. `like` has the dtype of tokens. `blocks` is the first block of each shard, one bit
+    per block that has been checked, and the bytes of a block.
     """
-    first_blocks, checked = blocks
+    first_blocks, checked, block_bytes = blocks
     found = np.empty((2, segments.shape[1]), np.int64)
     total = 0
     for i in range(segments.shape[1]):
         total += segments[4, i]
-    new = np.empty(total * like.itemsize // BLOCK_BYTES + 3 * segments.shape[1], np.int64)
+    new = np.empty(total * like.itemsize // block_bytes + 3 * segments.shape[1], np.int64)
     num_new = 0
     for i in range(segments.shape[1]):
         shard, start, length = segments[1, i], segments[3, i], segments[4, i]
@@ -161,8 +156,8 @@ def locate(
         if found[1, i] < 0 or found[1, i] + found[0, i] > num_tokens:
             return 6, found, new[:num_new]
         stop = found[1, i] + min(start + length + 1, found[0, i])
-        first_block = (found[1, i] + start) * like.itemsize // BLOCK_BYTES
-        for block in range(first_block, (stop * like.itemsize - 1) // BLOCK_BYTES + 1):
+        first_block = (found[1, i] + start) * like.itemsize // block_bytes
+        for block in range(first_block, (stop * like.itemsize - 1) // block_bytes + 1):
             number = first_blocks[shard] + block
             if not checked[number >> 3] >> (number & 7) & 1:
                 new[num_new] = number
@@ -251,36 +246,6 @@ def assemble(
     if not problem:
         fill(rows, segments, placed, found, table, like, rules)
     return problem, placed
-
-
-def find_segments(
-    flags: npt.NDArray[np.uint8],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Return the edges of segments over all rows, and which segments are padding."""
-    find = for_steps_until_compiled(_find_segments, len(flags))
-    return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
-
-
-@compiled
-def _find_segments(
-    flags: npt.NDArray[np.uint8], words: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    count = 0
-    for j in range(len(flags)):
-        count += int(flags[j] & RESTART) >> 1
-    edges = np.empty(count + 1, np.int32)
-    is_padding = np.empty(count, np.bool_)
-    place = 0
-    for word in range(-(-len(flags) // 8)):
-        if word < len(words) and not words[word] & RESTARTS:
-            continue
-        for j in range(8 * word, min(8 * word + 8, len(flags))):
-            if flags[j] & RESTART:
-                edges[place] = j
-                is_padding[place] = not flags[j] & REAL
-                place += 1
-    edges[count] = len(flags)
-    return edges, is_padding
 
 
 @inner

@@ -1,4 +1,4 @@
-"""Fill sequences so that their costs are similar. A cost is a sum of squared piece sizes."""
+"""Loops that fill sequences so that their costs are similar. A cost is a sum of squared sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.compiled import compiled, inlined
-from tokenmill.pack.rooms import clear, next_room, put
+from tokenmill.kernels.packing import clear, next_room, put
 
 _HIGHEST = np.iinfo(np.int64).max
 
@@ -181,3 +181,44 @@ def longest_pieces(sizes: Int32Array, order: Int32Array, tenths: int) -> int:
         if rest < 0:
             return i
     return len(order)
+
+
+@compiled
+def costs_and_first_pieces(
+    sizes: Int32Array, sequence_of: Int32Array
+) -> tuple[Int64Array, Int64Array]:
+    """Return the sum of squared sizes and the first piece of each sequence."""
+    costs = np.zeros(sequence_of.max() + 1, np.int64)
+    first_pieces = np.full(len(costs), -1, np.int64)
+    for i in range(len(sizes)):
+        costs[sequence_of[i]] += np.int64(sizes[i]) * np.int64(sizes[i])
+        if first_pieces[sequence_of[i]] < 0:
+            first_pieces[sequence_of[i]] = i
+    return costs, first_pieces
+
+
+@compiled
+def split_costliest(
+    sizes: Int32Array, order: Int32Array, sequence_of: Int32Array, present: int, wanted: int
+) -> None:
+    """Split sequences in place, from `present` to `wanted`, at most one per piece.
+
+    The most expensive ones are split in two: each piece, longest first, goes to the half of lower
+    cost.
+    """
+    while present < wanted:
+        costs = costs_and_first_pieces(sizes, sequence_of)[0]
+        counts = np.bincount(sequence_of)
+        other_half = np.full(present, -1, np.int32)
+        for sequence in np.argsort(-costs, kind="mergesort"):
+            if counts[sequence] > 1 and present < wanted:
+                other_half[sequence] = present
+                present += 1
+        costs = np.zeros(present, np.int64)
+        for piece in order:
+            sequence = sequence_of[piece]
+            other = other_half[sequence]
+            if other >= 0 and costs[other] < costs[sequence]:
+                sequence = other
+            sequence_of[piece] = sequence
+            costs[sequence] += np.int64(sizes[piece]) * np.int64(sizes[piece])

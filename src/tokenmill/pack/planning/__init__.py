@@ -1,1 +1,0 @@
-"""From a dataset to a plan: choose documents, pack them window by window, write the plan."""

@@ -1,1 +1,0 @@
-"""Packing strategies, one module each; `pack --packing some-name` is module `some_name`."""
