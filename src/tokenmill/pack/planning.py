@@ -24,7 +24,9 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import objections
 from tokenmill.pack.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
+from tokenmill.store.files import remove_leftover
 from tokenmill.store.objects.opening import open_store
+from tokenmill.store.ownership import UNFINISHED_PLAN
 from tokenmill.store.plan import (
     ARRAYS,
     Plan,
@@ -101,7 +103,9 @@ def pack(
             raise _cannot_replace(dataset, folder.name)
         open_plan(dataset, folder.name)  # downloads its arrays
     if not overwrite and (folder / PLAN_NAME).is_file():
-        return _already_there(dataset, options, folder)
+        report = _already_there(dataset, options, folder)
+        remove_leftover(folder, UNFINISHED_PLAN.fullmatch)
+        return report
     check_plan_folder(folder, overwrite=overwrite)
     ledger = Ledger(options)
     with PlanWriter(folder, dataset.num_documents) as writer:

@@ -208,6 +208,22 @@ def held_beside(out: Path, manifest: str, is_ours: Callable[[str], object]) -> I
         yield folder
 
 
+def remove_leftover(
+    out: Path,
+    is_ours: Callable[[str], object],
+    may_go: Callable[[Path], bool] = lambda folder: True,
+) -> None:
+    """Remove what a killed process left beside a complete output, unless a process holds it.
+
+    `may_go` tells whether another run could still need it.
+    """
+    folder = unfinished_beside(out)
+    with contextlib.suppress(OSError, OutputConflictError), locked_folder(folder) as is_free:
+        refuse_strangers(folder, is_ours)
+        if is_free and may_go(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _lock_new(folder: Path, stack: contextlib.ExitStack) -> bool:
     """Lock a new folder; False if another process has removed it as abandoned, or holds it."""
     try:

@@ -30,9 +30,8 @@ from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest
 from tokenmill.store.files import (
     held_beside,
-    locked_folder,
     remove_folder,
-    unfinished_beside,
+    remove_leftover,
     write_atomically,
 )
 from tokenmill.store.manifest import FileEntry
@@ -193,13 +192,11 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_leftover(out: Path, begun: Begun) -> None:
+def remove_unfinished(out: Path, begun: Begun) -> None:
     """Remove leftovers of a killed process if the same export is complete at the output."""
-    folder = unfinished_beside(out)
-    with contextlib.suppress(OSError, OutputConflictError), locked_folder(folder) as is_free:
-        refuse_strangers(folder, _FILES.fullmatch)
-        if is_free and Unfinished(folder).begun() in (None, begun):
-            shutil.rmtree(folder, ignore_errors=True)
+    remove_leftover(
+        out, _FILES.fullmatch, lambda folder: Unfinished(folder).begun() in (None, begun)
+    )
 
 
 def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:

@@ -31,7 +31,7 @@ from tokenmill.load.export.folder import (
     Begun,
     Unfinished,
     found_export,
-    remove_leftover,
+    remove_unfinished,
     unfinished,
 )
 from tokenmill.load.export.writers import (
@@ -131,7 +131,7 @@ def export(
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
-        remove_leftover(out, begun)
+        remove_unfinished(out, begun)
         return ExportReport(out, found, True, 0, rows_per_file)
     _warn_of_mask(reader, options)
     doing = "write the rows"

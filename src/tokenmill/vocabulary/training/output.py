@@ -160,8 +160,9 @@ def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
         StorageError: the file system refused it.
     """
     folder = Path(os.path.realpath(local_path(out, "the output folder")))
-    _check_folder(folder, overwrite=overwrite)
     doing = "train the tokenizer"
+    with storage_errors(doing, folder):
+        _check_folder(folder, overwrite=overwrite)
     with (
         storage_errors(doing, folder),
         held_beside(folder, TRAINING_NAME, _UNFINISHED.fullmatch) as work,
@@ -183,7 +184,7 @@ def _check_folder(folder: Path, *, overwrite: bool) -> None:
         return
     try:
         files = read_training(folder).files
-    except (VerificationError, OSError) as error:
+    except (VerificationError, FileNotFoundError, NotADirectoryError) as error:
         raise OutputConflictError(
             "the output folder is not empty and holds no trained tokenizer",
             where=str(folder),
