@@ -59,6 +59,13 @@ class Splitter(Engine, Protocol):
 
     def count(self, texts: Sequence[str], table: WordTable) -> int:
         """Add the words of the texts to a table; return how many there are."""
+        found = self.split(texts)
+        table.add(found.data, found.edges)
+        return len(found.edges) - 1
+
+    def encode(self, texts: Sequence[str]) -> TokenBatch:
+        """Return a hash of every word."""
+        return hashes_of(self.split(texts))
 
 
 def word_splitters(split: Split) -> tuple[str, ...]:
@@ -84,7 +91,7 @@ def load_splitter(split: Split, name: str, cache_bytes: int) -> Splitter:
     return MemoSplitter(split, library, cache_bytes) if name == MEMO else library
 
 
-class ScannerSplitter:
+class ScannerSplitter(Splitter):
     """Splits with compiled code; the library normalizes only texts that may need it."""
 
     name = SCANNER
@@ -100,17 +107,13 @@ class ScannerSplitter:
         return Words(data, *self._scanner.all_edges(data, offsets))
 
     def count(self, texts: Sequence[str], table: WordTable) -> int:
-        """Add the words of texts to a table; returns how many there are."""
+        """Add the words of the texts to a table; return how many there are."""
         data, offsets = self._prepared(texts)
         number = 0
         for edges in self._scanner.edges(data, offsets):
             table.add(data, edges)
             number += len(edges) - 1
         return number
-
-    def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """A hash of every word."""
-        return hashes_of(self.split(texts))
 
     def _prepared(self, texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
         """Return the normalized texts as one UTF-8 buffer, and their offsets."""
@@ -133,7 +136,7 @@ def _joined(texts: Sequence[str]) -> tuple[UInt8Array, Int64Array]:
     return np.frombuffer(b"".join(encoded), np.uint8), offsets
 
 
-class LibrarySplitter:
+class LibrarySplitter(Splitter):
     """Splits with the normalizer and pre-tokenizer of the tokenizers library."""
 
     name = LIBRARY
@@ -169,16 +172,6 @@ class LibrarySplitter:
         edges = offsets_from_lengths(lengths)
         return Words(np.frombuffer(data, np.uint8), edges, np.asarray(words_before, np.int64))
 
-    def count(self, texts: Sequence[str], table: WordTable) -> int:
-        """Add the words of texts to a table; returns how many there are."""
-        found = self.split(texts)
-        table.add(found.data, found.edges)
-        return len(found.edges) - 1
-
-    def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """A hash of every word."""
-        return hashes_of(self.split(texts))
-
     def normalize(self, text: str) -> str:
         """Return the normalized text."""
         normalizer = self._steps.normalizer
@@ -200,7 +193,7 @@ class LibrarySplitter:
             raise EngineError("the tokenizers library failed", where=where, why=why) from error
 
 
-class MemoSplitter:
+class MemoSplitter(Splitter):
     """Asks the library once for each distinct chunk of text, and caches the answers.
 
     It wraps the memo engine, with word numbers in place of token ids.
@@ -221,16 +214,12 @@ class MemoSplitter:
         return Words(*self._numbering.table.words(tokens.ids), tokens.offsets)
 
     def count(self, texts: Sequence[str], table: WordTable) -> int:
-        """Add the words of texts to a table; returns how many there are."""
+        """Add the words of the texts to a table; return how many there are."""
         numbers = self._numbers(texts).ids
         times = np.bincount(numbers)
         present = np.flatnonzero(times)
         table.add(*self._numbering.table.words(present), times[present])
         return len(numbers)
-
-    def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """A hash of every word."""
-        return hashes_of(self.split(texts))
 
     def _numbers(self, texts: Sequence[str]) -> TokenBatch:
         if self._numbering.table.num_bytes > self._cache_bytes:
