@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "run"))
 
 from memory_store import MemoryStore
 
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent, Unit, unit_key
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.units import Unit, unit_key
 from tokenmill.run.agents.agent import new_agent
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.commit.ledger import Ledger

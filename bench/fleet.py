@@ -33,8 +33,9 @@ from tokenmill.core.records import TokenBatch
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent, Unit, unit_key
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.units import Unit, unit_key
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.executor import Phase
 from tokenmill.run.local.fleet import Fleet, Process

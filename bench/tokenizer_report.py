@@ -22,8 +22,8 @@ from tokenmill.encode.measure.measurer import Measured, Measurer
 from tokenmill.encode.token_bytes import token_table, tokens_of
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
 from tokenmill.report.tokenizers.subject import open_subject
 from tokenmill.run.units.sampling import document_hashes
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from tokenmill.core.records import CharSpans, DocumentBatch
 from tokenmill.read.documents import Reader
-from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Stream, feed_stream
 
 TEXT_FIELD = Fields()
 

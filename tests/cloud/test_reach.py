@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import StorageError
-from tokenmill.read.places.place import Access
+from tokenmill.read.source import Access
 from tokenmill.read.sources import find_sources
 from tokenmill.store.cloud import reach
 from tokenmill.store.cloud.client import open_client

@@ -35,7 +35,7 @@ from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
@@ -63,7 +63,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> D
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
         report = tokenmill.build(
             folder / "data", tokenizer_path, folder / "out", workers=1, keep=["score"]
         )

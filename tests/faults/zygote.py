@@ -13,10 +13,10 @@ import os
 import sys
 
 from tokenmill.cli import main
-from tokenmill.read import feed, units
+from tokenmill.read import units
 
 units.MIN_UNIT_BYTES = 16 << 10
-feed.PIECE_BYTES = 2 << 10
+units.PIECE_BYTES = 2 << 10
 
 OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "pack.planning",
         "load.export.rows", "read.formats.tables.rows")  # fmt: skip

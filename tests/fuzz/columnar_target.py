@@ -14,11 +14,12 @@ from fuzz_kit import CONTAINED
 
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
-from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, totals
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Stream, feed_stream
 
 FIELDS = Fields(id="id", keep=("meta", "day"), no_loss="spans")
 TEXTS = ["alpha beta gamma", "", "delta " * 9, "äöü 日本 😀", None]

@@ -17,8 +17,8 @@ except ImportError:
 from tokenmill.core.errors import TokenmillError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
 
 RECORDS = [
     {"text": "plain", "id": 1, "meta": {"lang": "en"}, "spans": [[0, 2]]},

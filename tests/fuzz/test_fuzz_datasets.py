@@ -13,7 +13,7 @@ from fuzz_kit import SOAK_SECONDS
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
-from tokenmill.read import feed, units
+from tokenmill.read import units
 
 TRIALS = Path(__file__).with_name("dataset_trials.py")
 
@@ -27,7 +27,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pat
     path = write_jsonl(folder / "a.jsonl", texts, **columns)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 1 << 12)
-        patch.setattr(feed, "PIECE_BYTES", 1 << 12)
+        patch.setattr(units, "PIECE_BYTES", 1 << 12)
         patch.setattr(os, "fsync", lambda descriptor: None)
         out = folder / "dataset"
         options = {"no_loss": "mask", "keep": ["lang"], "validation": 0.2}

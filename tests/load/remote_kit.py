@@ -16,7 +16,7 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill import Dataset
 from tokenmill.load.steps.mixture import MixtureSource
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.digests import BLOCK_BYTES
 
 NUM_SHARDS = 3
@@ -38,7 +38,7 @@ def blocks_of_digits(folder: Path, seed: int = 0, **options: Any) -> Dataset:
         files.append(write_jsonl(folder / f"{number}.jsonl", texts, **columns))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", max(file.stat().st_size for file in files) + 1)
-        patch.setattr(feed, "PIECE_BYTES", 64 << 10)
+        patch.setattr(units, "PIECE_BYTES", 64 << 10)
         dataset = tokenmill.build(
             files,
             write_tokenizer(folder / "tokenizer.json"),

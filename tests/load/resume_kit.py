@@ -19,7 +19,7 @@ from tokenmill import Dataset
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.steps.mixture import MixtureSource
-from tokenmill.read import feed, units
+from tokenmill.read import units
 
 GLOBAL_BATCH = 24
 WORLD_SIZES = (1, 2, 3, 4, 8)
@@ -46,7 +46,7 @@ def sharded(folder: Path, per_shard: int, num_shards: int = 3, seed: int = 0) ->
         files.append(write_jsonl(folder / f"{number}.jsonl", texts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", max(file.stat().st_size for file in files) + 1)
-        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
         tokenizer = write_tokenizer(folder / "tokenizer.json")
         options = {"workers": 1, "eos": "<eos>", "pad": "<pad>"}
         dataset = tokenmill.build(files, tokenizer, folder / "dataset", **options).dataset

@@ -30,7 +30,7 @@ from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.shard_maps import ShardMaps, index_is_sound
 from tokenmill.pack.planning import figures_of
 from tokenmill.pack.strategies import options_of_plan
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.digests import block_digests, file_digest
@@ -51,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 1 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 1 << 10)
+        patch.setattr(units, "PIECE_BYTES", 1 << 10)
         dataset = digits(folder, [str(1 + i % 9) * (1 + i % 30) for i in range(300)])
     assert len(dataset.shards) >= 4
     tokenmill.make_plan(dataset, name="a", sequence_length=32)

@@ -26,7 +26,7 @@ from tokenmill.load.steps.order import (
 )
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
@@ -126,7 +126,7 @@ def test_groups_of_windows_that_do_not_fill_their_last_stay_together(
 ) -> None:
     """Each window of a balanced plan begins with a group of its own."""
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 1 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 1 << 10)
     for number in range(3):
         write_jsonl(tmp_path / f"{number}.jsonl", ["1" * (3 + 4 * number)] * 200)
     files = [tmp_path / f"{number}.jsonl" for number in range(3)]
@@ -381,7 +381,7 @@ def test_a_column_comes_from_all_shards(
     tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 1 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 1 << 10)
     scores = [(37 * number) % 101 for number in range(200)]
     path = write_jsonl(tmp_path / "a.jsonl", ["123"] * 200, score=scores)
     out = tmp_path / "out"

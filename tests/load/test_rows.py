@@ -33,7 +33,7 @@ from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
 from tokenmill.pack.window import row_format
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, PlanWriter
 from tokenmill.store.row_format import Labels
@@ -70,7 +70,7 @@ def several_shards(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Pat
     write_corpus(folder / "data", num_files=3, per_file=120)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
         report = tokenmill.build(folder / "data", tokenizer_path, folder / "out", workers=1)
     assert len(report.dataset.shards) >= 4
     return report.dataset

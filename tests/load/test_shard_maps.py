@@ -26,7 +26,7 @@ from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.load.steps.mixture import MixtureSource
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.layout import HEADER
 from tokenmill.store.plan import Plan
@@ -54,7 +54,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     folder = tmp_path_factory.mktemp("many")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 1 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 1 << 10)
+        patch.setattr(units, "PIECE_BYTES", 1 << 10)
         texts = [str(1 + number % 9) * (1 + number % 30) for number in range(300)]
         dataset = digits(folder, texts, write_tokenizer(folder / "tokenizer.json"))
     assert len(dataset.shards) >= 5

@@ -15,7 +15,7 @@ from tokenmill.pack.document_choice import DocumentChoice
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import PlanReport, pack
 from tokenmill.pack.strategies import contradictions
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 
 LENGTH = 8
@@ -25,7 +25,7 @@ LENGTH = 8
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of 3,000 bytes become a shard each: no two of them go into a unit."""
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 4 << 10)
 
 
 def build(

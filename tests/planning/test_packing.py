@@ -25,7 +25,7 @@ from tokenmill.pack.comparison import compare
 from tokenmill.pack.figures import Figures, Ledger
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.planning import boundary_tables, figures_of, pack, plan_folder
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
 from tokenmill.store.stored_reference import open_reference
@@ -39,7 +39,7 @@ Row = list[tuple[int, int, int]]
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of 3,000 bytes become a shard each: no two of them go into a unit."""
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 4 << 10)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def corpus(
     write_corpus(folder / "data", num_files=3, per_file=150)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
         yield tokenmill.build(
             folder / "data", tokenizer_path, folder / "out", workers=1, id_field="id"
         ).dataset

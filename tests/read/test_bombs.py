@@ -14,10 +14,10 @@ import pytest
 from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -46,7 +46,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
+from tokenmill.read.formats.format import Extent
 
 sources = find_sources(sys.argv[1:])
 reader = Reader(sources, Fields(), 1 << 20)

@@ -15,9 +15,11 @@ import pytest
 from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.tables.isolated import check_schema
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Unit, cut_units
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Unit, cut_units
 
 FORMATS = ("parquet", "arrow-file", "arrow-stream")
 each_format = pytest.mark.parametrize("file_format", FORMATS)

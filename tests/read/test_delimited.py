@@ -16,12 +16,11 @@ from records_kit import read, read_as_stream, source_of
 from tokenmill.core.errors import UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import delimited
-from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.formats.format import FORMATS, Extent
 from tokenmill.read.preview import check_fields
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent
+from tokenmill.read.source import Source
 
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 

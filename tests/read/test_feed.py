@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.core.errors import DamagedInputError
-from tokenmill.read import feed
-from tokenmill.read.documents import Reader, SpooledPart
-from tokenmill.read.feed import feed_stream
+from tokenmill.read import units
+from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream, Unit
+from tokenmill.read.formats.format import Extent, SpooledPart
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Stream, Unit, feed_stream
 
 LINES = [b'{"text": "%s %d"}\n' % (b"x" * (number % 7), number) for number in range(200)]
 
@@ -24,7 +25,7 @@ TEXT = Fields()
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "PIECE_BYTES", 64)
+    monkeypatch.setattr(units, "PIECE_BYTES", 64)
 
 
 def put(path: Path, data: bytes) -> Source:
@@ -144,14 +145,14 @@ def test_rows_are_spooled_as_arrow_and_keep_their_places(kind: str, tmp_path: Pa
 def test_damage_is_reported_after_the_units_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PIECE_BYTES", 1 << 16)  # decompressors read ahead, so much data
+    monkeypatch.setattr(units, "PIECE_BYTES", 1 << 16)  # decompressors read ahead, so much data
     lines = LINES * 400
     data = gzip.compress(b"".join(lines), 1) + gzip.compress(b"".join(LINES))[:-9]
     source = put(tmp_path / "a.jsonl.gz", data)
     (tmp_path / "spool").mkdir()
-    units: list[tuple[Unit, SpooledPart | None]] = []
+    fed: list[tuple[Unit, SpooledPart | None]] = []
     with pytest.raises(DamagedInputError, match=r"a\.jsonl\.gz"):
-        units.extend(feed_stream(Stream(0, 100_000), source, Fields(), tmp_path / "spool", bool))
-    found = documents(source, units)
+        fed.extend(feed_stream(Stream(0, 100_000), source, Fields(), tmp_path / "spool", bool))
+    found = documents(source, fed)
     assert len(found) > 10_000
     assert [text for _, text in found] == [line.decode()[10:-3] for line in lines[: len(found)]]

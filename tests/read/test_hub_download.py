@@ -25,7 +25,7 @@ from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub import cache, client
 from tokenmill.read.places.hub.names import HubFile, parse_hub_name
 from tokenmill.read.places.hub.place import Hub
-from tokenmill.read.places.place import Access, FetchProgress
+from tokenmill.read.source import Access, FetchProgress
 from tokenmill.read.sources import find_sources
 
 LARGE = parquet([f"{number} text" for number in range(20_000)])

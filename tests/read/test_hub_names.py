@@ -14,7 +14,7 @@ from tokenmill.core.paths import is_safe_path
 from tokenmill.read.places.hub.names import ALIASES, HubName, parse_hub_name
 from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.places.hub.selection import kind_of
-from tokenmill.read.places.place import Access
+from tokenmill.read.source import Access
 
 SHA = "0123456789" * 4
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,18 +14,17 @@ import pytest
 
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
 from tokenmill.core.errors import DamagedInputError, InputChangedError, StorageError, UserError
-from tokenmill.read import feed
-from tokenmill.read.documents import Reader, SpooledPart
-from tokenmill.read.feed import feed_stream
+from tokenmill.read import range_file, units
+from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent, SpooledPart
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
-from tokenmill.read.places import read_ahead
 from tokenmill.read.places.hub import client
 from tokenmill.read.places.hub.client import RemoteFile
 from tokenmill.read.places.hub.names import HubFile
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Stream, cut_units
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Stream, cut_units, feed_stream
 
 NOISE = random.Random(0)
 TEXTS = [NOISE.randbytes(100).hex() for _ in range(4000)]
@@ -123,7 +122,7 @@ def test_answers_that_fail_or_break_off_change_nothing(hub: FakeHub, tmp_path: P
 def test_a_file_that_changes_while_it_is_read_is_refused(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PIECE_BYTES", 50_000)
+    monkeypatch.setattr(units, "PIECE_BYTES", 50_000)
     source = source_of(tmp_path)
     fed = feed_stream(Stream(0, 100_000), source, Fields(), tmp_path, lambda key: True)
     next(fed)
@@ -174,8 +173,8 @@ def test_any_reads_at_any_places_give_the_bytes_of_the_file(hub: FakeHub, data: 
 def test_what_waits_in_memory_is_bounded_over_all_files(
     hub: FakeHub, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "MAX_AHEAD_BYTES", 5000)
-    room = read_ahead._ROOM
+    monkeypatch.setattr(range_file, "MAX_AHEAD_BYTES", 5000)
+    room = range_file._ROOM
     with RemoteFile(remote(hub, data)) as one, RemoteFile(remote(hub, data)) as other:
         for file in (one, other):
             file.read_ahead([[(0, 100_000)]], 2000)

@@ -20,9 +20,10 @@ from tokenmill.core.child import child_pids
 from tokenmill.core.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
 from tokenmill.run.start.inputs import sample_texts
 
 FORMATS = ("arrow-file", "arrow-stream")

@@ -15,8 +15,10 @@ from records_kit import read_as_stream, source_of
 from tokenmill.core.errors import InputChangedError, StorageError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent, Unit, cut_units
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Unit, cut_units
 
 TEXTS = ["eins", "zwei\n", "", "drei 😀", "vier" * 20, "fünf"]
 LINES = [json.dumps({"text": text}).encode() + b"\n" for text in TEXTS]

@@ -22,11 +22,9 @@ import tokenmill
 from tokenmill.core.errors import UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS, Format
-from tokenmill.read.places.place import LOCAL, place_of
+from tokenmill.read.formats.format import FORMATS, Extent, Format
 from tokenmill.read.registry import Registry
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent
+from tokenmill.read.source import LOCAL, Source, place_of
 
 TOY_PACKAGE = Path(__file__).parent / "toy_package"
 INPUTS = ["toy://4000.netstrings", "toy://3000.jsonl"]
@@ -185,7 +183,7 @@ BUILT_IN = """
 import sys
 import tokenmill
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.place import PLACES
+from tokenmill.read.source import PLACES
 
 tokenmill.build(sys.argv[1], sys.argv[2], sys.argv[3], workers=1)
 print([name for registry in (FORMATS, PLACES) for name in vars(registry) if name == "_entries"])

@@ -14,9 +14,9 @@ import tokenmill
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.places.saved import saved_files
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.places.folders import saved_files
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
 
 datasets = pytest.importorskip("datasets")
 

@@ -11,16 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import (
-    Extent,
-    Stream,
-    Unit,
-    choose_unit_bytes,
-    count_units,
-    cut_units,
-    unit_key,
-)
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, count_units, cut_units, unit_key
 
 MIB = 1 << 20
 

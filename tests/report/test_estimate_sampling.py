@@ -13,7 +13,7 @@ import pytest
 from tokenmill.api.building import recipe
 from tokenmill.cli.estimate import interval_text
 from tokenmill.core.errors import DataError
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.report import estimate as estimating
 from tokenmill.report import sampling
 from tokenmill.report.sampling import Effort, choose_sources

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tokenmill.cli import main
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.run.commit.identity import JobRecord
 from tokenmill.store.canonical import read_sealed, write_sealed
 
@@ -90,7 +90,7 @@ def tokenmill_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     line = [str(argument) for argument in arguments]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
         patch.setattr(units, "MIN_UNIT_BYTES", 64 << 10)
-        patch.setattr(feed, "PIECE_BYTES", 4 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
         code = main(line)
     return subprocess.CompletedProcess(line, code, out.getvalue(), errors.getvalue())
 

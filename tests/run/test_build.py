@@ -17,7 +17,7 @@ from corpora import contents, documents, random_texts, texts_of, write_corpus
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import DataError, UserError
-from tokenmill.read import feed, units
+from tokenmill.read import units
 
 Reference = Callable[[str], list[int]]
 EOS = 0
@@ -26,7 +26,7 @@ EOS = 0
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 16 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 4 << 10)
 
 
 def expected(texts: list[str], reference: Reference) -> list[list[int]]:

@@ -23,7 +23,7 @@ from tokenmill.core.errors import DataError, InputChangedError, OutputConflictEr
 from tokenmill.encode import words as encode_words
 from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter
 from tokenmill.encode.words.splits import Split, named_split
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.run.count import CountEvents, count
 from tokenmill.run.machine.resources import Resources
 from tokenmill.run.recipe.checks import make_count_recipe
@@ -73,7 +73,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 64 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 4 << 10)
 
 
 def test_words_are_what_the_split_leaves_and_each_is_counted(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from tokenmill.core.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.read import feed, preview, units
+from tokenmill.read import preview, units
 from tokenmill.read.places.hub.names import recorded_file
-from tokenmill.read.places.place import FetchProgress
+from tokenmill.read.source import FetchProgress
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run
 
@@ -54,7 +54,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 20_000)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 4 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 4 << 10)
 
 
 def local_files(folder: Path) -> Path:

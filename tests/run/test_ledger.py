@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenmill.read.units import Extent, Unit
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.units import Unit
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.receipts import write_receipt
 from tokenmill.run.units.assignment import Receipt, receipt_name

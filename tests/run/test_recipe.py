@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
-from tokenmill.read.detection import format_names
+from tokenmill.read.sources import format_names
 from tokenmill.run.recipe.checks import SECTIONS, make_recipe, section_of
 from tokenmill.run.recipe.files import load_recipe, override
 from tokenmill.run.recipe.options import (

@@ -13,7 +13,7 @@ from corpora import documents
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import DataError
-from tokenmill.read import feed, units
+from tokenmill.read import units
 
 TEXTS = [f'text {number}, "{"é" * (number % 50)}"\nin two lines' for number in range(300)]
 FILES = ("a.jsonl", "b.csv", "c.tsv.gz", "d.json", "e.json", "f.warc.wet.gz")
@@ -47,7 +47,7 @@ def test_every_format_gives_the_same_documents_in_parts_too(
     data = write_all(tmp_path / "data")
     tokenmill.build(data, tokenizer_path, tmp_path / "whole", workers=1)
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(units, "PIECE_BYTES", 1 << 10)
     parts = tokenmill.build(data, tokenizer_path, tmp_path / "parts", workers=1)
     sources = parts.dataset.manifest.sources
     assert [source.name for source in sources] == list(FILES)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from tokenmill.read import feed, units
+from tokenmill.read import units
 from tokenmill.store.manifest import read_manifest
 
 V2 = Path(__file__).parents[1] / "golden" / "v2"
@@ -59,7 +59,7 @@ def test_version_2_names_files_by_unit() -> None:
 def test_todays_build_writes_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes of documents tables are those of the installed Arrow."""
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 256)
-    monkeypatch.setattr(feed, "PIECE_BYTES", 128)
+    monkeypatch.setattr(units, "PIECE_BYTES", 128)
     tokenmill.build(
         V2 / "corpus", V2 / "dataset" / "tokenizer", tmp_path / "out", workers=1, id_field="id",
         keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5, max_documents=7,

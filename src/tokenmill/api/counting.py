@@ -20,7 +20,7 @@ from tokenmill.store.dataset import Dataset
 
 if TYPE_CHECKING:
     from tokenmill.api.options import CountArguments
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
     from tokenmill.run.count import CountEvents, CountReport
 
 

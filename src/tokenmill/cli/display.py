@@ -18,8 +18,7 @@ from tokenmill.cli.shown import Shown
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import use_colour
 from tokenmill.core.errors import Interrupted
-from tokenmill.read.places.place import FetchProgress
-from tokenmill.read.sources import Source
+from tokenmill.read.source import FetchProgress, Source
 from tokenmill.run.commit.receipts import num_finished_units
 from tokenmill.run.events import RunEvents
 from tokenmill.run.progress import Snapshot

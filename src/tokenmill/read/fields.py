@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import nearest
-from tokenmill.read.rendering.kinds import AnyRendering
+from tokenmill.read.rendering.chat.conversations import Conversations
+from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.values import UnfitRecordError
+
+AnyRendering = TextTemplate | Transform | Conversations
+"""All renderings."""
+
 
 MAX_RECORD_BYTES = 64 << 20
 

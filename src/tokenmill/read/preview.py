@@ -11,8 +11,8 @@ from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source, fetch_sources
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import fetch_sources
 
 MAX_PREVIEWED_SOURCES = 64
 MAX_DISTANT_SOURCES = 4

@@ -1,99 +1,20 @@
-"""Resolving inputs to an ordered list of sources with versions."""
+"""Resolving inputs to an ordered list of sources with versions, formats and compressions."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from tokenmill.core.errors import InputChangedError, UserError
-from tokenmill.read.detection import AUTO, detect
-from tokenmill.read.foreign import plain_name, refuse_foreign
+from tokenmill.core.errors import DataError, UserError
+from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
+from tokenmill.read.foreign import foreign_kind, plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.places.place import LOCAL, PLACES, Access, place_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """An input file, as found when the build was planned."""
-
-    index: int = 0
-    """The number of the source among all sources."""
-    name: str
-    """Path relative to the inputs' common folder, with slashes; the same on every machine."""
-    place: str
-    """Registered name of the place."""
-    location: str
-    """Address in the place: a path as given, or hf://datasets/OWNER/NAME@COMMIT/PATH."""
-    version: str | int
-    """A value that changes with the file, in addition to its size: the mtime in ns of a local file,
-    a digest or similar for any other.
-    """
-    num_bytes: int
-    format: str = AUTO
-    """A registered format; "auto" before detection, and a kind in `foreign.ADVICE` for a file that
-    cannot be read.
-    """
-    compression: str = "none"
-    """none, gzip, zstd, bzip2 or xz."""
-    path: Path | None = None
-    """The local file; None if the source is streamed."""
-    mtime_ns: int = 0
-    """The mtime of the local file."""
-    in_parts: bool = False
-    """Whether a streamed source is cut and grouped like a local file."""
-
-    @property
-    def is_distant(self) -> bool:
-        """Whether the source has no local file and is streamed."""
-        return self.path is None
-
-    @property
-    def where(self) -> str:
-        """The address of the file for messages and records."""
-        return self.location if self.path is None else str(self.path)
-
-    @property
-    def origin(self) -> str:
-        """The location of a remote file, downloaded or not; "" for a local file."""
-        return "" if self.place == LOCAL else self.location
-
-    def kept_at(self, path: Path) -> Source:
-        """Return the source with a local file."""
-        from tokenmill.read.places.local import regular_file
-
-        return replace(self, path=path, mtime_ns=regular_file(path).st_mtime_ns)
-
-    def open(self, check: Callable[[], None] = lambda: None) -> BinaryIO:
-        """Open the file; `check` is called repeatedly while waiting for a server."""
-        if self.path is not None:
-            return open(self.path, "rb")
-        return PLACES[self.place].open(self, check)
-
-    def require_unchanged(self) -> None:
-        """Raise an InputChangedError if the local file has changed.
-
-        Remote files are compared with their version while they are read.
-        """
-        if self.path is None:
-            return
-        status = self.path.stat()
-        found = (status.st_size, status.st_mtime_ns)
-        if found != (self.num_bytes, self.mtime_ns):
-            raise InputChangedError(
-                "an input changed during the build",
-                where=str(self.path),
-                why=f"size and mtime were {self.num_bytes}, {self.mtime_ns}; they are now {found}",
-                hint="once it no longer changes, build again with --overwrite",
-            )
-
-
-Sources = Sequence[Source] | Mapping[int, Source]
-"""Sources by index: all of them, or only the needed ones."""
+from tokenmill.read.source import AUTO, LOCAL, PLACES, Access, Source, place_of
 
 
 def find_sources(
@@ -309,3 +230,52 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
             why="otherwise a stray README or log would become training data",
             hint="name only the files that you want to read",
         )
+
+
+def format_names() -> tuple[str, ...]:
+    """Return the valid values of --format."""
+    return (AUTO, *FORMATS.built_in, *FORMATS.registered)
+
+
+def is_format(name: str) -> bool:
+    """Return whether a name is a valid format; packages are only loaded for unknown names."""
+    return name == AUTO or name in FORMATS
+
+
+def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str, str]:
+    """Return the format and the compression; a `file_format` other than "auto" overrides detection.
+
+    Tables are detected even then, except with "text". For a file that cannot be read, the format is
+    its kind in `foreign.ADVICE`.
+    """
+    head = file.read(SNIFF_BYTES)
+    compression = compression_of(head)
+    if file_format != AUTO and not FORMATS[file_format].holds_records:
+        return file_format, compression
+    for table in FORMATS.built_in:
+        if not FORMATS[table].compressible and FORMATS[table].sniff(head, Path(name)):
+            return table, "none"
+    if file_format != AUTO:
+        return file_format, compression
+    if compression != "none":
+        file.seek(0)
+        try:
+            with decompressed(file, where, compression) as stream:
+                head = stream.read(SNIFF_BYTES)
+        except DataError:
+            head = b""  # the unit that reads the file reports the damage
+        if compression_of(head) != "none":
+            return "compressed more than once", compression
+    return _detect_plain(plain_name(name), head, compression != "none"), compression
+
+
+def _detect_plain(name: Path, head: bytes, is_compressed: bool) -> str:
+    kind = foreign_kind(head, name)
+    own = (each for each in FORMATS.built_in if FORMATS[each].holds_records)
+    for each in () if kind else own:
+        if FORMATS[each].compressible and FORMATS[each].sniff(head, name):
+            return each
+    for other in FORMATS.registered:
+        if (FORMATS[other].compressible or not is_compressed) and FORMATS[other].sniff(head, name):
+            return other
+    return kind or "text"

@@ -34,8 +34,8 @@ from tokenmill.encode.kinds import KINDS, load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
-from tokenmill.read.units import Extent
 from tokenmill.report.tokenizers.source import open_tokenizer
 from tokenmill.run.local.fleet import WORKER_ENVIRONMENT
 from tokenmill.run.machine.cores import usable_cores

@@ -13,10 +13,10 @@ from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.records import Advance, DocumentBatch
 from tokenmill.encode.engine import Reference
 from tokenmill.read.documents import Reader
-from tokenmill.read.places.place import Access
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.rendering.transform import given_name
-from tokenmill.read.sources import Source, find_source, place_sources
-from tokenmill.read.units import Extent
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import find_source, place_sources
 from tokenmill.report.contents import iter_documents, stored_run
 from tokenmill.report.parts import Part
 from tokenmill.run.recipe.options import ReadOptions

@@ -15,8 +15,7 @@ from tokenmill.encode.boundaries import ends_with
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.kinds import KINDS
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Access, Source
 from tokenmill.read.units import Unit, choose_unit_bytes, cut_units
 from tokenmill.report.sampling import Drawn, Effort, draw
 from tokenmill.report.totals import FloatArray, Total, estimate_totals

@@ -25,9 +25,9 @@ import numpy as np
 from tokenmill.core.errors import DataError
 from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS, Block, Parse
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent, decompressed_bytes
+from tokenmill.read.formats.format import FORMATS, Block, Extent, Parse
+from tokenmill.read.source import Source
+from tokenmill.read.units import decompressed_bytes
 
 MAX_SOURCES = 500
 MAX_DISTANT_SOURCES = 12

@@ -16,7 +16,7 @@ from tokenmill.encode.exactness import Exam
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter
 from tokenmill.encode.words.splits import Split
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.read.units import choose_unit_bytes, count_units
 from tokenmill.run.commit.counts import (
     COUNTS_OUTPUT,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tokenmill.core.records import Advance
-from tokenmill.read.places.place import FetchListener
-from tokenmill.read.sources import Source
+from tokenmill.read.source import FetchListener, Source
 from tokenmill.run.progress import Listener
 
 P = TypeVar("P")

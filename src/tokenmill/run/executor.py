@@ -15,7 +15,7 @@ from typing import Protocol
 from tokenmill.core.errors import TokenmillError
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.units.assignment import Assignment, Outcome, Setup, Tally
 

@@ -23,7 +23,7 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.read.units import Stream, Unit, decompressed_bytes
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.agents.presence import attempts_of

@@ -20,7 +20,7 @@ from tokenmill.encode.measure.tallies import Tally
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.read.units import choose_unit_bytes, count_units, cut_units, decompressed_bytes
 from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.commit.publish import store_tokenizer

@@ -11,11 +11,10 @@ from itertools import islice
 from pathlib import Path
 
 from tokenmill.core.errors import TokenmillError
-from tokenmill.read.documents import SpooledPart
-from tokenmill.read.feed import feed_stream
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Stream, Unit, find_units, stream_of
+from tokenmill.read.formats.format import SpooledPart
+from tokenmill.read.source import Source
+from tokenmill.read.units import Stream, Unit, feed_stream, find_units, stream_of
 from tokenmill.run.agents.claims import Claims
 from tokenmill.run.commit.ledger import Ledger
 

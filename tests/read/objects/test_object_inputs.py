@@ -17,8 +17,8 @@ from cloud_kit.chaos import chaos
 from conftest import write_jsonl
 from tokenmill.core.errors import DataError, InputChangedError, TokenmillError, UserError
 from tokenmill.read import units
-from tokenmill.read.places.objects import place
-from tokenmill.read.places.place import Access
+from tokenmill.read.places import buckets
+from tokenmill.read.source import Access
 from tokenmill.read.sources import list_sources
 from tokenmill.run.start.inputs import refuse_output_among
 
@@ -28,7 +28,7 @@ PLACES = Access()
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-    place._client.cache_clear()
+    buckets._client.cache_clear()
 
 
 def texts(start: int, count: int) -> list[str]:

@@ -15,14 +15,14 @@ import pytest
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.documents import Reader
-from tokenmill.read.fields import Fields
+from tokenmill.read.fields import AnyRendering, Fields
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.formats.rendered import RecordRenderer
 from tokenmill.read.preview import check_fields
-from tokenmill.read.rendering.kinds import AnyRendering
-from tokenmill.read.rendering.records import RecordRenderer
 from tokenmill.read.rendering.renderer import RenderedText
 from tokenmill.read.rendering.template import TextTemplate
-from tokenmill.read.sources import Source, find_sources
-from tokenmill.read.units import Extent
+from tokenmill.read.source import Source
+from tokenmill.read.sources import find_sources
 from tokenmill.read.values import UnfitRecordError
 
 RECORDS: list[dict[str, Any]] = [

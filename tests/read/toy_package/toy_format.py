@@ -13,7 +13,7 @@ from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 
 HEADER = re.compile(rb"(\d{1,9}):")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tokenmill.core.errors import InputChangedError, UserError
-from tokenmill.read.places.place import Access
-from tokenmill.read.places.range_file import RangeFile
-from tokenmill.read.sources import Source
+from tokenmill.read.range_file import RangeFile
+from tokenmill.read.source import Access, Source
 
 
 class Toy:

@@ -28,13 +28,19 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields, field_hint
-from tokenmill.read.formats.flat import FlatParser
 from tokenmill.read.formats.format import Block, Parse, opened
-from tokenmill.read.formats.scanned import MAX_OPENING_BYTES, Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import (
+    MAX_OPENING_BYTES,
+    FlatParser,
+    Scanned,
+    ScannedFormat,
+    Scanner,
+    Spans,
+)
 from tokenmill.read.values import UnfitRecordError, not_utf8
 
 if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 PREVIEW_BYTES = 1 << 16
 MAX_QUOTED_BYTES = 128 << 20

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from tokenmill.read.blocks import OpenRecord, iter_blocks, overlaps_itself
 from tokenmill.read.compression import decompressed
-from tokenmill.read.places.range_file import BLOCK_BYTES, Range, RangeFile
+from tokenmill.read.range_file import BLOCK_BYTES, Range, RangeFile
 from tokenmill.read.registry import Registry
 
 if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
-    from tokenmill.read.documents import SpooledPart
     from tokenmill.read.fields import Fields
-    from tokenmill.read.sources import Source
-    from tokenmill.read.units import Extent
+    from tokenmill.read.source import Source
 
 WRITE_BYTES = 16 << 20  # Linux takes few large writes up to three times faster
 
@@ -47,6 +45,27 @@ class Block:
     """Bytes, or another type that the parser of the format takes."""
     is_open: bool = False
     """Whether the next block continues the last record, which is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A part of one source: bytes, row groups or record batches [start, stop)."""
+
+    source: int
+    start: int = 0
+    stop: int | None = None
+    """End of the extent; None for the end of the source."""
+    first_row: int | None = None
+    """For tables: the number of its first row, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledPart:
+    """A part of a stream that another process has read and decompressed."""
+
+    path: Path
+    first: int
+    """Offset of the part in the decompressed stream, or its first row."""
 
 
 class Part(NamedTuple):

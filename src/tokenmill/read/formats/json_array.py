@@ -23,7 +23,7 @@ from tokenmill.read.blocks import BOM
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import LINE_SUFFIXES, PLAIN_SUFFIXES
-from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.formats.format import Block, Extent, Parse
 from tokenmill.read.formats.json_records import (
     PREVIEW_BYTES,
     JsonParser,
@@ -31,10 +31,9 @@ from tokenmill.read.formats.json_records import (
     require_memory,
 )
 from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner, Spans
-from tokenmill.read.units import Extent
 
 if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 MAX_WASTED_BYTES = 1 << 30
 """Most bytes scanned for the ends of elements without an end."""

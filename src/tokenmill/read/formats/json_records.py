@@ -15,7 +15,7 @@ import numpy as np
 from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields, require_field
-from tokenmill.read.rendering.records import RecordRenderer
+from tokenmill.read.formats.rendered import RecordRenderer
 from tokenmill.read.values import (
     UnfitRecordError,
     char_spans,

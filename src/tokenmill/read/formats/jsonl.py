@@ -35,7 +35,7 @@ from tokenmill.read.formats.json_records import (
 )
 
 if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 _OBJECT_START = re.compile(rb'\{\s*"')
 

@@ -16,7 +16,7 @@ from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
 from tokenmill.read.values import not_utf8
 
 if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 
 class Text(ByteFormat):

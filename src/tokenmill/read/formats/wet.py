@@ -18,14 +18,19 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import ADVICE, holds_wet
-from tokenmill.read.formats.flat import FlatParser
-from tokenmill.read.formats.format import Block, Parse
-from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner, Spans
-from tokenmill.read.units import Extent
+from tokenmill.read.formats.format import Block, Extent, Parse
+from tokenmill.read.formats.scanned import (
+    FlatParser,
+    IncompleteRecord,
+    Scanned,
+    ScannedFormat,
+    Scanner,
+    Spans,
+)
 from tokenmill.read.values import UnfitRecordError, not_utf8
 
 if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 TEXT = "text"
 """The name of the text field; all other fields are headers."""

@@ -12,9 +12,8 @@ from typing import BinaryIO, NoReturn
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, path_error, refuse_non_utf8
-from tokenmill.read.places.place import LOCAL, Access
-from tokenmill.read.places.saved import is_description, is_saved, saved_files
-from tokenmill.read.sources import Source
+from tokenmill.read.places.folders import is_description, is_saved, saved_files
+from tokenmill.read.source import LOCAL, Access, Source
 
 
 class Local:

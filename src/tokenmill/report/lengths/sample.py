@@ -17,7 +17,7 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
-from tokenmill.read.places.place import Access
+from tokenmill.read.source import Access
 from tokenmill.report.estimate import first_encoder, lengths_without_eos
 from tokenmill.report.lengths.counts import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw

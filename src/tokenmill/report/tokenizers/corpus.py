@@ -10,9 +10,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Advance
 from tokenmill.read.fields import Fields
-from tokenmill.read.places.place import Access
 from tokenmill.read.preview import check_fields
-from tokenmill.read.sources import Source, fetch_sources
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import fetch_sources
 from tokenmill.report.comparison import find_kept_sources, read_options
 from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading
 from tokenmill.run.start.counting import list_with_groups

@@ -8,7 +8,7 @@ from typing import Any
 from tokenmill.core.errors import DataError, InternalError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.run.commit.publish import describe_sources, rejected_files
 from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import OutputKind, Workspace

@@ -18,9 +18,8 @@ from msgspec import UNSET, UnsetType
 from tokenmill.core.installed import installed_version
 from tokenmill.encode.engine_ranking import MEMO, NATIVE
 from tokenmill.encode.kinds import KINDS
-from tokenmill.read.detection import AUTO
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.sources import Source
+from tokenmill.read.source import AUTO, Source
 from tokenmill.store.policies import Policies
 
 MAX_SHOWN = 12

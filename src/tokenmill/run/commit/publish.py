@@ -19,7 +19,7 @@ from tokenmill.encode.encodings import RANK_ENCODING_NAME
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.run.agents.claims import claim_folders
 from tokenmill.run.commit.receipts import judge_rejected
 from tokenmill.run.commit.workspace import (

@@ -17,11 +17,11 @@ from tokenmill.core.paths import local_path
 from tokenmill.core.suggestions import nearest
 from tokenmill.core.valid_values import valid_values
 from tokenmill.pack.options import PackOptions
-from tokenmill.read.detection import format_names, is_format
-from tokenmill.read.places.place import LOCAL, place_of
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import give
+from tokenmill.read.source import LOCAL, place_of
+from tokenmill.read.sources import format_names, is_format
 from tokenmill.run.recipe.flags import flags_error
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,

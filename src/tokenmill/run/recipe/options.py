@@ -14,10 +14,9 @@ from msgspec import UNSET, Meta, UnsetType
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.encode.words.splits import Digits
 from tokenmill.pack.options import PackOptions
-from tokenmill.read.fields import MAX_RECORD_BYTES, Fields
+from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
-from tokenmill.read.rendering.kinds import AnyRendering
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.store.exports import ExportSection

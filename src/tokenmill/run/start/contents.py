@@ -10,13 +10,11 @@ from pathlib import Path
 import xxhash
 
 from tokenmill.core.errors import DataError
-from tokenmill.read.digests import ReadDigests
-from tokenmill.read.documents import Reader, SpooledPart
-from tokenmill.read.feed import feed_stream
+from tokenmill.read.documents import ReadDigests, Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.sources import Source
-from tokenmill.read.units import Extent, Stream, cut_units
+from tokenmill.read.formats.format import FORMATS, Extent, SpooledPart
+from tokenmill.read.source import Source
+from tokenmill.read.units import Stream, cut_units, feed_stream
 from tokenmill.run.units.assignment import Receipt
 
 BATCH_BYTES = 1 << 20

@@ -16,8 +16,8 @@ from tokenmill.encode.splitters import LIBRARY, word_splitters
 from tokenmill.encode.words.splits import Split, with_digits
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source, commits_of, list_by_input
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import commits_of, list_by_input
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
 from tokenmill.run.commit.identity import InputIdentity, deciding_libraries, versions
 from tokenmill.run.machine.resources import Resources

@@ -18,8 +18,8 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source, commits_of, list_sources
+from tokenmill.read.source import Access, Source
+from tokenmill.read.sources import commits_of, list_sources
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, count_units, cut_units
 from tokenmill.run.commit.identity import Identity, deciding_libraries, versions
 from tokenmill.run.executor import Executor

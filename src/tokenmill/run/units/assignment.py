@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenmill.read.documents import SpooledPart
 from tokenmill.read.fields import Fields
-from tokenmill.read.sources import Source
+from tokenmill.read.formats.format import SpooledPart
+from tokenmill.read.source import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.units.tasks import Task
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry

@@ -19,8 +19,8 @@ from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.engine import Encoder, TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
-from tokenmill.read.digests import ReadDigests
-from tokenmill.read.sources import Source
+from tokenmill.read.documents import ReadDigests
+from tokenmill.read.source import Source
 from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
 from tokenmill.run.units.sampling import UInt64Array, document_hashes, place_hashes

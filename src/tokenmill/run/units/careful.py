@@ -14,7 +14,7 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.probe import Step
-from tokenmill.read.sources import Sources
+from tokenmill.read.source import Sources
 
 
 class Encoding(msgspec.Struct, tag="encoding", kw_only=True):

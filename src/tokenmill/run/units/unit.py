@@ -11,7 +11,7 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam, check_engine
 from tokenmill.read.documents import Reader, grouped
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Source
 from tokenmill.run.units.assignment import (
     NO_LIMIT,
     Assignment,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokenmill.core.errors import DataError, UserError
-from tokenmill.read.rendering.chat import process
+from tokenmill.read.rendering.chat import conversations
 from tokenmill.read.rendering.chat.conversations import CHATML, Conversations
 from tokenmill.read.rendering.renderer import RenderedText
 from tokenmill.read.values import UnfitRecordError
@@ -168,7 +168,7 @@ def test_sets_have_one_order_in_all_processes() -> None:
     source = "{{ {'a': 1, 'b': 1, 'c': 1, 'd': 1, 'e': 1}.keys() - {}.keys() }}" + CHATML
     texts = set()
     for _ in range(4):
-        process._renderer.cache_clear()
+        conversations._renderer.cache_clear()
         texts.add(render({"messages": TALK}, template=source).text)
     assert len(texts) == 1
 
@@ -190,7 +190,7 @@ FOREVER = (
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits on time of 0.2 s."""
     for name in ("PROBE_SECONDS", "MAX_SECONDS"):
-        monkeypatch.setattr(process, name, 0.2)
+        monkeypatch.setattr(conversations, name, 0.2)
 
 
 @pytest.mark.usefixtures("quick")

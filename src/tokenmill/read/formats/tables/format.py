@@ -12,11 +12,10 @@ from tokenmill.read.formats.tables import isolated
 
 if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
-    from tokenmill.read.documents import SpooledPart
+    from tokenmill.read.formats.format import Extent, SpooledPart
     from tokenmill.read.formats.tables.messages import TableFile
     from tokenmill.read.formats.tables.record_batches import Table
-    from tokenmill.read.sources import Source
-    from tokenmill.read.units import Extent
+    from tokenmill.read.source import Source
 
 
 class TableFormat:

@@ -38,13 +38,13 @@ from tokenmill.read.formats.tables.messages import (
     Value,
     Wanted,
 )
-from tokenmill.read.places.range_file import BLOCK_BYTES, RangeFile
+from tokenmill.read.range_file import BLOCK_BYTES, RangeFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tokenmill.read.sources import Source
-    from tokenmill.read.units import Extent
+    from tokenmill.read.formats.format import Extent
+    from tokenmill.read.source import Source
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 MAX_IDLE = 1

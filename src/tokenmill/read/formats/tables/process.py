@@ -29,7 +29,7 @@ from tokenmill.read.formats.tables.messages import (
     Wanted,
 )
 from tokenmill.read.formats.tables.record_batches import Table, check_columns, iter_rows
-from tokenmill.read.places.range_file import RangeFile
+from tokenmill.read.range_file import RangeFile
 
 DAMAGE = (
     pa.ArrowException,

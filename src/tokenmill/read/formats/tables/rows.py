@@ -11,14 +11,14 @@ from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
+from tokenmill.read.formats.rendered import RecordRenderer, as_json
 from tokenmill.read.rendering.chat.conversations import Conversations
-from tokenmill.read.rendering.records import RecordRenderer, as_json
 from tokenmill.read.values import UnfitRecordError, char_spans, column_value, not_utf8
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tokenmill.read.sources import Source
+    from tokenmill.read.source import Source
 
 Reasons = dict[int, tuple[UnfitRecordError, bytes]]
 """Why rows are rejected, by their number in a batch; and the raw text, if it is not UTF-8."""

@@ -32,7 +32,7 @@ from tokenmill.core.paths import local_path
 from tokenmill.read.places.hub.client import endpoint, in_background, tried
 from tokenmill.read.places.hub.names import HubFile, HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES
-from tokenmill.read.places.place import FetchListener, FetchProgress
+from tokenmill.read.source import FetchListener, FetchProgress
 
 NUM_THREADS = 8
 REFRESH_SECONDS = 0.25

@@ -36,7 +36,7 @@ from tokenmill.core.errors import (
 )
 from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub.names import HubFile, HubName, is_commit, parse_hub_name
-from tokenmill.read.places.read_ahead import ReadAheadFile
+from tokenmill.read.range_file import ReadAheadFile
 from tokenmill.store.cloud.reach import require_reachable
 
 LOGGER = logging.getLogger(__name__)

@@ -24,8 +24,7 @@ from tokenmill.read.places.hub.names import (
     recorded_file,
 )
 from tokenmill.read.places.hub.selection import choose_files
-from tokenmill.read.places.place import Access
-from tokenmill.read.sources import Source
+from tokenmill.read.source import Access, Source
 
 SCHEME = "hf"
 

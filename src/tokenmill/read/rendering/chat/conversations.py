@@ -1,13 +1,38 @@
-"""Options for records of conversations: their kind, the chat template, and the loss."""
+"""Records of conversations, and the renderer that runs their chat template in a child process.
+
+A chat template is an untrusted program. Jinja's sandbox isolates it, but a few characters can loop
+forever or fill the memory. So it runs in a process with limits on its memory and on the CPU time
+for one conversation. A template that exceeds a limit stops the build: if the record were rejected
+instead, the dataset would depend on the speed of the machine.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import importlib.util
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from tokenmill.core.child import Child, ChildEnded, Limits, Program
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import DataError, InternalError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.read.rendering.chat.records import FIELDS
-from tokenmill.read.rendering.renderer import Renderer
+from tokenmill.read.rendering.renderer import RenderedText, Renderer
+from tokenmill.read.values import UnfitRecordError
+
+MAX_SECONDS = 20.0
+"""CPU time for one conversation; a usual one takes less than a thousandth of it."""
+PROBE_SECONDS = 2.0
+"""CPU time to compile a template and try it on a conversation of two words."""
+MAX_MEMORY = 2 << 30
+HINT = "check the template and the record; no text of this conversation was used"
+TOO_MUCH_MEMORY = f"it needs more than {MAX_MEMORY >> 20:,} MiB of memory"
+
 
 Chat = Literal["messages", "prompt-completion"]
 LOSS_ON = ("all", "last", "assistant", "user", "system", "developer", "tool", "function", "ipython")
@@ -68,11 +93,106 @@ class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
         return True
 
     def renderer(self) -> Renderer:
-        """Return a renderer that runs the template in a separate process.
+        """Return a renderer; those with equal options share a process.
 
         Raises:
-            UserError: the template cannot be used.
+            UserError: Jinja is missing, or the template cannot be used.
         """
-        from tokenmill.read.rendering.chat.process import renderer_of
+        return _renderer(os.getpid(), msgspec.json.encode(self))
 
-        return renderer_of(self)
+
+class Text(msgspec.Struct, tag="text"):
+    """From the process: a text and its ranges without loss."""
+
+    text: str
+    no_loss: list[tuple[int, int]]
+    special_strings: int
+
+
+class Unfit(msgspec.Struct, tag="unfit"):
+    """From the process: the record is rejected."""
+
+    reason: str
+    detail: str
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """From the process: a limit was exceeded, or the template cannot be used."""
+
+    error: ErrorRecord
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """From the process: it has started, or the template is compiled."""
+
+
+Reply = Text | Unfit | Failed | Ready
+PROGRAM = Program(
+    module="tokenmill.read.rendering.chat.rendering",
+    task="renders a chat template",
+    replies=Reply,
+    environment={"PYTHONHASHSEED": "0"},  # keeps the order of sets in templates stable
+    without=("numpy",),  # saves 30 MB and most of the start
+)
+
+
+@functools.lru_cache(maxsize=2)
+def _renderer(_pid: int, description: bytes) -> Renderer:
+    return _ProcessRenderer(description)
+
+
+class _ProcessRenderer:
+    """Sends records to the process, one at a time."""
+
+    def __init__(self, description: bytes) -> None:
+        self._description = msgspec.Raw(description)
+        self._lock = threading.Lock()
+        with self._lock:
+            self._start()
+
+    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        """Render the text of a record.
+
+        Raises:
+            UnfitRecordError: the record is rejected.
+            DataError: the template exceeded a limit.
+        """
+        try:
+            request = msgspec.json.encode(record)
+        except (OverflowError, TypeError, ValueError, RecursionError) as error:
+            raise UnfitRecordError("not-json", str(error)) from error
+        with self._lock:
+            if self._child.has_ended:
+                self._start()
+            where = f"record {request[:80].decode(errors='replace')}"
+            reply = self._ask(msgspec.Raw(request), where, MAX_SECONDS)
+        match reply:
+            case Text(text=text, no_loss=no_loss, special_strings=special_strings):
+                return [RenderedText(text, no_loss, special_strings)]
+            case Unfit(reason=reason, detail=detail):
+                raise UnfitRecordError(reason, detail)
+        raise InternalError("the chat template process gave an invalid answer")
+
+    def _start(self) -> None:
+        if importlib.util.find_spec("jinja2") is None:
+            hint = install_command("chat")
+            raise UserError("cannot render chat templates", why="Jinja is not installed", hint=hint)
+        self._child = Child(PROGRAM)
+        self._child.receive()
+        self._ask(self._description, "the template", PROBE_SECONDS)
+
+    def _ask(self, request: msgspec.Raw, where: str, seconds: float) -> Reply:
+        try:
+            self._child.send(request)
+            reply: Reply = self._child.receive(Limits(seconds, MAX_MEMORY))[0]
+            if isinstance(reply, Failed):
+                raise msgspec.structs.replace(reply.error, where=where).rebuild()
+        except ChildEnded as error:
+            why = f"{error.why} for one conversation" if error.limit == "time" else error.why
+            why = TOO_MUCH_MEMORY if error.limit == "memory" else why
+            what = "the chat template did not finish"
+            raise DataError(what, where=where, why=why, hint=HINT) from error
+        except BaseException:  # else the next record would get this record's answer
+            self._child.end()
+            raise
+        return reply

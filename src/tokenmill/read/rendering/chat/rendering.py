@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import resource
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jinja2
+import msgspec
 
-from tokenmill.core.errors import DataError, UserError
-from tokenmill.read.rendering.chat.conversations import Conversations
+from tokenmill.core.child import Parent
+from tokenmill.core.error_records import ErrorRecord
+from tokenmill.core.errors import DataError, TokenmillError, UserError
+from tokenmill.read.rendering.chat.conversations import (
+    HINT,
+    MAX_MEMORY,
+    TOO_MUCH_MEMORY,
+    Conversations,
+    Failed,
+    Ready,
+    Reply,
+    Text,
+    Unfit,
+)
 from tokenmill.read.rendering.chat.markers import ControlStrings, TurnMarkers
 from tokenmill.read.rendering.chat.records import conversation_of
 from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
@@ -23,6 +38,8 @@ from tokenmill.read.rendering.chat.turns import (
 from tokenmill.read.rendering.renderer import RenderedText
 from tokenmill.read.values import UnfitRecordError
 
+MAX_DETAIL = 1000
+"""Longest detail of a rejection, in characters."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
 
 
@@ -165,3 +182,45 @@ def _contents(messages: list[dict[str, Any]]) -> Iterator[str]:
     for message in messages:
         content = message.get("content")
         yield from map(_text_of, content if isinstance(content, list) else [content])
+
+
+def main() -> None:
+    """Compile the template of the first message, and render the records of the others."""
+    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    parent = Parent(Any)
+    parent.send(Ready())
+    renderer: ConversationRenderer | None = None
+    while True:
+        reply: Reply
+        try:
+            request, _ = parent.receive()
+            if renderer is None:
+                renderer = ConversationRenderer(msgspec.convert(request, Conversations))
+                reply = Ready()
+            else:
+                found = renderer.render(request)
+                found.text.encode()  # a template can write half of a surrogate pair
+                reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
+        except UnfitRecordError as error:
+            reply = Unfit(error.reason, _as_detail(error.detail))
+        except UnicodeEncodeError as error:
+            reply = Unfit("lone-surrogate", str(error))
+        except BaseException as error:
+            reply = Failed(ErrorRecord.of(_failure(error)))
+        parent.send(reply)
+
+
+def _failure(error: BaseException) -> TokenmillError:
+    if isinstance(error, TokenmillError):
+        return error
+    if isinstance(error, LimitError | MemoryError):
+        why = str(error) if isinstance(error, LimitError) else TOO_MUCH_MEMORY
+        return DataError("the chat template exceeds a limit", why=why, hint=HINT)
+    why = _as_detail(f"{type(error).__name__}: {error}")
+    return UserError("cannot render the chat template", why=why)
+
+
+def _as_detail(text: str) -> str:
+    """Shorten a text from a template, and escape halves of surrogate pairs."""
+    return text[:MAX_DETAIL].encode(errors="backslashreplace").decode()

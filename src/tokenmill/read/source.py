@@ -1,4 +1,4 @@
-"""The interface of places, from which inputs are read.
+"""Sources, and the interface of the places from which they are read.
 
 To add a place, write one module with a class that has the members of `Place`, and register it in
 the packaging metadata under its scheme. It then handles inputs SCHEME://...:
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol
 
+from tokenmill.core.errors import InputChangedError
 from tokenmill.read.registry import Registry
-
-if TYPE_CHECKING:
-    from tokenmill.read.sources import Source
 
 LOCAL = "local"
 """The place of files on this machine."""
@@ -54,6 +52,86 @@ class Access:
     cache_dir: str | None = None
     """The cache folder; None for the default of the place."""
     listener: FetchListener = lambda progress: None
+
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An input file, as found when the build was planned."""
+
+    index: int = 0
+    """The number of the source among all sources."""
+    name: str
+    """Path relative to the inputs' common folder, with slashes; the same on every machine."""
+    place: str
+    """Registered name of the place."""
+    location: str
+    """Address in the place: a path as given, or hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    version: str | int
+    """A value that changes with the file, in addition to its size: the mtime in ns of a local file,
+    a digest or similar for any other.
+    """
+    num_bytes: int
+    format: str = AUTO
+    """A registered format; "auto" before detection, and a kind in `foreign.ADVICE` for a file that
+    cannot be read.
+    """
+    compression: str = "none"
+    """none, gzip, zstd, bzip2 or xz."""
+    path: Path | None = None
+    """The local file; None if the source is streamed."""
+    mtime_ns: int = 0
+    """The mtime of the local file."""
+    in_parts: bool = False
+    """Whether a streamed source is cut and grouped like a local file."""
+
+    @property
+    def is_distant(self) -> bool:
+        """Whether the source has no local file and is streamed."""
+        return self.path is None
+
+    @property
+    def where(self) -> str:
+        """The address of the file for messages and records."""
+        return self.location if self.path is None else str(self.path)
+
+    @property
+    def origin(self) -> str:
+        """The location of a remote file, downloaded or not; "" for a local file."""
+        return "" if self.place == LOCAL else self.location
+
+    def kept_at(self, path: Path) -> Source:
+        """Return the source with a local file."""
+        return replace(self, path=path, mtime_ns=path.stat().st_mtime_ns)
+
+    def open(self, check: Callable[[], None] = lambda: None) -> BinaryIO:
+        """Open the file; `check` is called repeatedly while waiting for a server."""
+        if self.path is not None:
+            return open(self.path, "rb")
+        return PLACES[self.place].open(self, check)
+
+    def require_unchanged(self) -> None:
+        """Raise an InputChangedError if the local file has changed.
+
+        Remote files are compared with their version while they are read.
+        """
+        if self.path is None:
+            return
+        status = self.path.stat()
+        found = (status.st_size, status.st_mtime_ns)
+        if found != (self.num_bytes, self.mtime_ns):
+            raise InputChangedError(
+                "an input changed during the build",
+                where=str(self.path),
+                why=f"size and mtime were {self.num_bytes}, {self.mtime_ns}; they are now {found}",
+                hint="once it no longer changes, build again with --overwrite",
+            )
+
+
+Sources = Sequence[Source] | Mapping[int, Source]
+"""Sources by index: all of them, or only the needed ones."""
 
 
 class Place(Protocol):
@@ -102,11 +180,11 @@ PLACES: Registry[Place] = Registry(
     {
         LOCAL: "tokenmill.read.places.local:Local",
         "hf": "tokenmill.read.places.hub.place:Hub",
-        "s3": "tokenmill.read.places.objects.place:Buckets",
-        "gs": "tokenmill.read.places.objects.place:Buckets",
-        "az": "tokenmill.read.places.objects.place:Buckets",
-        "http": "tokenmill.read.places.objects.place:WebFiles",
-        "https": "tokenmill.read.places.objects.place:WebFiles",
+        "s3": "tokenmill.read.places.buckets:Buckets",
+        "gs": "tokenmill.read.places.buckets:Buckets",
+        "az": "tokenmill.read.places.buckets:Buckets",
+        "http": "tokenmill.read.places.buckets:WebFiles",
+        "https": "tokenmill.read.places.buckets:WebFiles",
     },
     Place,
 )

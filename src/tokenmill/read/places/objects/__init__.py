@@ -1,1 +1,0 @@
-"""Inputs in buckets and on web servers, read without a download."""
