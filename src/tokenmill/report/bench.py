@@ -1,31 +1,27 @@
 """Compare ways to encode documents with a tokenizer: single calls, batches, processes, engines.
 
-Each way is measured in processes of its own, with their own memory and threads. They are started as
-`python -m tokenmill.report.bench TASK`, say when they are ready, and encode when they are told to.
+Each way is measured in processes of its own, with their own memory and threads. They say when they
+are ready, and encode when they are told to.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import statistics
-import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, cast
 
 import msgspec
 import numpy as np
 import psutil
 import xxhash
 
+from tokenmill.core.child import Child, Parent, Program
 from tokenmill.core.errors import EngineError, Interrupted, UserError
 from tokenmill.core.records import Advance, TokenBatch
 from tokenmill.encode.encodings import RankEncoding
@@ -130,16 +126,25 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the equal shares of the documents this process encodes, from 0."""
 
 
-class _Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one process."""
+class _Measurement(msgspec.Struct, tag="measurement", frozen=True, kw_only=True):
+    """The result of one process; the first one only says that it is ready."""
 
-    first_seconds: float
-    seconds: float
-    num_tokens: int
-    digests: bytes
+    first_seconds: float = 0.0
+    seconds: float = 0.0
+    num_tokens: int = 0
+    digests: bytes = b""
     """xxh3-64 of the ids of each document."""
     startup_seconds: float
-    peak_bytes: int
+    peak_bytes: int = 0
+
+
+class _Failed(msgspec.Struct, tag="failed"):
+    """The process cannot encode with this tokenizer."""
+
+    why: str
+
+
+_Reply = _Measurement | _Failed
 
 
 def bench_tokenizer(
@@ -302,80 +307,77 @@ def _measured(tasks: Sequence[_Task]) -> list[_Measurement]:
     """Run one process per task, which all begin to encode at the same time.
 
     Raises:
-        EngineError: a process failed; `why` is the end of its output.
+        ChildEnded: a process died.
+        EngineError: a process failed.
     """
-    with _children(tasks) as children:
-        for child in children:
-            _line(child)
-        for child in children:
-            cast("IO[bytes]", child.stdin).write(b"\n")
-            cast("IO[bytes]", child.stdin).flush()
-        return [msgspec.json.decode(_line(child), type=_Measurement) for child in children]
-
-
-@contextmanager
-def _children(tasks: Sequence[_Task]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    children: list[subprocess.Popen[bytes]] = []
-    threads = {"RAYON_NUM_THREADS": str(tasks[0].arrangement.threads)}
-    threads["TOKENIZERS_PARALLELISM"] = str(tasks[0].arrangement.threads > 1).lower()
-    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    threads = tasks[0].arrangement.threads
+    environment = {
+        **WORKER_ENVIRONMENT,
+        "RAYON_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": str(threads > 1).lower(),
+    }
+    program = Program(
+        module=__name__, task="encodes", replies=_Reply, environment=environment, stderr="discarded"
+    )
+    children: list[Child] = []
     try:
         for task in tasks:
-            # -P: no module is looked for in the folder where the command happens to be run.
-            command = [sys.executable, "-P", "-m", __name__, msgspec.json.encode(task).decode()]
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **WORKER_ENVIRONMENT, **threads, **path},
-                start_new_session=True,  # Ctrl-C goes to this process only
-            )
-            children.append(child)
-        yield children
+            children.append(Child(program))
+            children[-1].send(task)
+        for child in children:
+            _received(child)
+        for child in children:
+            child.send(tasks[0])
+        return [_received(child) for child in children]
     finally:
         for child in children:
-            child.kill()
-            child.communicate()
+            child.end()
 
 
-def _line(child: subprocess.Popen[bytes]) -> bytes:
-    line = cast("IO[bytes]", child.stdout).readline()
-    if line:
-        return line
-    said = cast("IO[bytes]", child.stderr).read().decode("utf-8", "replace").strip()
-    raise EngineError("a process failed", why=said.splitlines()[-1] if said else "it said nothing")
+def _received(child: Child) -> _Measurement:
+    reply, _ = child.receive()
+    if isinstance(reply, _Failed):
+        raise EngineError("a process failed", why=reply.why)
+    measurement: _Measurement = reply
+    return measurement
 
 
 def main() -> None:
-    """Encode the documents of the task on the command line several times."""
-    task = msgspec.json.decode(sys.argv[1], type=_Task)
+    """Get ready for a task; encode its documents several times after the next message."""
+    parent = Parent(_Task)
+    task, _ = parent.receive()
+    try:
+        file = open_tokenizer(task.tokenizer, task.encoding)
+        encode = open_encoder(file, task.arrangement.encoder)
+        encode(["a"])  # some load more with the first text
+    except Exception as error:  # reported, whatever a tokenizer of the user raises
+        parent.send(_Failed(why=f"{type(error).__name__}: {error}"))
+        return
+    startup = time.time() - psutil.Process().create_time()
+    parent.send(_Measurement(startup_seconds=startup))
     every = msgspec.json.decode(Path(task.documents_path).read_bytes(), type=list[str])
     size, processes = task.arrangement.batch_size, task.arrangement.processes
     edges = [len(every) * number // processes for number in (task.share, task.share + 1)]
     texts = every[edges[0] : edges[1]]
     batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-    file = open_tokenizer(task.tokenizer, task.encoding)
-    encode = open_encoder(file, task.arrangement.encoder)
-    encode(["a"])  # some load more with the first text
-    startup = time.time() - psutil.Process().create_time()
-    print(flush=True)
-    sys.stdin.buffer.readline()
+    parent.receive()
     passes: list[float] = []
     while len(passes) <= NUM_PASSES and sum(passes[1:]) < ENOUGH_SECONDS:
+        encoded: list[TokenBatch] = []  # before the next pass, so that ids are held once
         begun = time.perf_counter()
-        encoded = list(map(encode, batches))
+        encoded.extend(map(encode, batches))
         passes.append(time.perf_counter() - begun)
     ids = [found for batch in encoded for found in np.split(batch.ids, batch.offsets[1:-1])]
-    result = _Measurement(
-        first_seconds=passes[0],
-        seconds=statistics.median(passes[1:]),
-        num_tokens=sum(map(len, ids)),
-        digests=b"".join(xxhash.xxh3_64_digest(found.tobytes()) for found in ids),
-        startup_seconds=startup,
-        peak_bytes=_peak_bytes(),
+    parent.send(
+        _Measurement(
+            first_seconds=passes[0],
+            seconds=statistics.median(passes[1:]),
+            num_tokens=sum(map(len, ids)),
+            digests=b"".join(xxhash.xxh3_64_digest(found.tobytes()) for found in ids),
+            startup_seconds=startup,
+            peak_bytes=_peak_bytes(),
+        )
     )
-    print(msgspec.json.encode(result).decode(), flush=True)
 
 
 def open_encoder(file: TokenizerFile, name: str) -> Callable[[Sequence[str]], TokenBatch]:
@@ -407,7 +409,3 @@ def _peak_bytes() -> int:
     except OSError:
         pass
     return int(psutil.Process().memory_info().rss)
-
-
-if __name__ == "__main__":
-    main()
