@@ -28,7 +28,6 @@ CONTENDERS = {
     "bpe: sentencepiece, texts": ("bpe", "texts"),
     "bpe: tokenmill, counts": ("bpe", "counts"),
     "unigram: sentencepiece, texts": ("unigram", "texts"),
-    "unigram: sentencepiece, counts, its own seeds": ("unigram", "tsv"),
     "unigram: tokenmill, counts, seeds by count": ("unigram", "counts"),
     "unigram: tokenizers, texts": ("unigram", "tokenizers"),
 }
@@ -81,20 +80,10 @@ def from_texts(lines: list[str], options: Any) -> bytes:
     return written.getvalue()
 
 
-def from_counts(lines: list[str], options: Any, seeds: bool) -> bytes:
-    from tokenmill.vocabulary.sentencepiece import training
+def from_counts(lines: list[str], options: Any) -> bytes:
+    from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
 
-    if not seeds:  # the library finds its own in the unique words
-        prepare = training._prepare
-
-        def without_seeds(folder: Path, *rest: Any) -> None:
-            prepare(folder, *rest)
-            arguments = json.loads((folder / "arguments.json").read_text())
-            del arguments["seed_sentencepieces_file"]
-            (folder / "arguments.json").write_text(json.dumps(arguments))
-
-        training._prepare = without_seeds
-    return training.train_sentencepiece(counted(lines, options), options).data
+    return train_sentencepiece(counted(lines, options), options).data
 
 
 def with_tokenizers(lines: list[str], options: Any) -> bytes:
@@ -122,14 +111,14 @@ def contend(options: argparse.Namespace) -> None:
     from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
     model, how = CONTENDERS[options.contender]
-    wanted = SentencePieceOptions(model, options.vocabulary)
+    wanted = SentencePieceOptions(model=model, vocabulary_size=options.vocabulary)
     lines = lines_of(options.corpus, options.megabytes * 1_000_000)
     if how == "texts":
         data = from_texts(lines, wanted)
     elif how == "tokenizers":
         data = with_tokenizers(lines, wanted)
     else:
-        data = from_counts(lines, wanted, seeds=how == "counts")
+        data = from_counts(lines, wanted)
     Path(options.out).write_bytes(data)
 
 

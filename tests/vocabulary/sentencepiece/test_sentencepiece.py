@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,24 +15,24 @@ from tokenmill.encode.words.sentencepiece import NORMAL, read_model
 from tokenmill.vocabulary.sentencepiece import trainer
 from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
+from tokenmill.vocabulary.training.sentencepiece_models import differing_texts
 from vocabulary.texts_kit import counted, made_up_lines
+from vocabulary.training import training_kit as kit
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
 LINES = made_up_lines(1_500)
-BPE = SentencePieceOptions("bpe", 600)
-UNIGRAM = SentencePieceOptions("unigram", 600)
+BPE = SentencePieceOptions(model="bpe", vocabulary_size=600)
+UNIGRAM = SentencePieceOptions(model="unigram", vocabulary_size=600)
 LLAMA = replace(
     BPE,
     vocabulary_size=900,
     normalization="identity",
-    join_spaces=False,
     byte_fallback=True,
     split_digits=True,
     character_coverage=0.98,
-    pad_id=3,
+    specials={"unk": "<unk>", "bos": "<s>", "eos": "</s>", "pad": "<pad>"},
     control_symbols=("<mask>",),
-    user_defined_symbols=("<sep>",),
 )
 
 
@@ -41,10 +41,8 @@ def from_texts(lines: list[str], options: SentencePieceOptions) -> bytes:
     arguments: dict[str, Any] = options.trainer_arguments() | {
         "normalization_rule_name": options.normalization,
     }
-    if options.add_prefix:  # as the library writes no default into a model that it is not given
-        del arguments["add_dummy_prefix"]
-    if options.join_spaces:
-        del arguments["remove_extra_whitespaces"]
+    # The library writes no default into a model that it is not given.
+    del arguments["add_dummy_prefix"], arguments["remove_extra_whitespaces"]
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(lines), model_writer=written, minloglevel=2, **arguments
@@ -52,7 +50,6 @@ def from_texts(lines: list[str], options: SentencePieceOptions) -> bytes:
     return written.getvalue()
 
 
-@functools.cache
 def from_counts(options: SentencePieceOptions) -> SentencePieceModel:
     """The model of the words of `LINES`."""
     return train_sentencepiece(counted(LINES, options.split), options)
@@ -68,19 +65,19 @@ def num_tokens(data: bytes, texts: list[str]) -> int:
 
 
 @pytest.mark.parametrize(
-    "options", [BPE, LLAMA, replace(BPE, normalization="nfkc", add_prefix=False)]
+    "options",
+    [BPE, LLAMA, replace(BPE, normalization="nfkc", specials={"unk": "?", "eos": "</s>"})],
 )
 def test_a_bpe_model_from_counts_is_the_file_that_the_library_makes_of_the_texts(options):
     found = from_counts(options)
     assert found.data == from_texts(LINES, options)
-    assert (found.long_words, found.reserved_words, found.num_seeds) == (0, 0, 0)
+    assert (found.long_words, found.reserved_words) == (0, 0)
 
 
 def test_tabs_and_newlines_inside_words_are_learned_as_from_texts():
     texts = [f"if {line}:\n\t\t{line};" for line in LINES[:300]]  # it drops a last "\\n"
-    options = replace(LLAMA, user_defined_symbols=())
-    found = train_sentencepiece(counted(texts, options.split), options)
-    assert found.data == from_texts(texts, options)
+    found = train_sentencepiece(counted(texts, LLAMA.split), LLAMA)
+    assert found.data == from_texts(texts, LLAMA)
     assert ":\n\t\t" in pieces_of(found.data)
 
 
@@ -89,7 +86,6 @@ def test_a_unigram_model_from_counts_needs_fewer_tokens_than_from_texts():
     held_out = made_up_lines(300, seed=1)
     assert len(read_model(found.data).pieces) == 600
     assert num_tokens(found.data, held_out) <= num_tokens(from_texts(LINES, UNIGRAM), held_out)
-    assert found.num_seed_words == len(counted(LINES, UNIGRAM.split))
 
 
 def test_the_same_words_give_the_same_bytes():
@@ -110,7 +106,7 @@ def test_spaces_may_be_spelled_either_way():
 
 
 def test_what_no_piece_can_hold_cuts_a_word_and_is_counted():
-    options = SentencePieceOptions("bpe", 12)
+    options = SentencePieceOptions(model="bpe", vocabulary_size=12)
     words = WordCounts.of({b" ab": 5, " ab▅ab".encode(): 3, b" b\0ab": 2, b"a" * 9_000: 1})
     found = train_sentencepiece(words, options)
     assert (found.long_words, found.reserved_words) == (1, 5)
@@ -133,11 +129,9 @@ def test_counts_of_any_size_are_weights():
         (replace(BPE, vocabulary_size=3), "alone need 3"),
         (replace(BPE, character_coverage=0.5), "accepts 0.98 to 1"),
         (replace(BPE, max_piece_characters=0), "accepts 1 to 512"),
-        (replace(BPE, unk_id=-1), "has no id"),
-        (replace(BPE, seeds_a_piece=1), "at least 2 are needed"),
-        (replace(BPE, bos_id=0), "same name or id"),
-        (replace(BPE, control_symbols=("<s>",)), "same name or id"),
-        (replace(BPE, user_defined_symbols=("a b",)), "is not a valid piece"),
+        (replace(BPE, specials={}), "has no id"),
+        (replace(BPE, control_symbols=("<s>",)), "two special pieces have the same name"),
+        (replace(BPE, control_symbols=("a b",)), "is not a valid piece"),
     ],
 )
 def test_what_cannot_be_is_refused_in_plain_words(options, text):
@@ -184,3 +178,34 @@ def test_large_corpora_are_counted_in_64_bits(monkeypatch):
     options = replace(UNIGRAM, vocabulary_size=200)
     words = counted(LINES[:200], options.split)
     assert len(read_model(train_sentencepiece(words, options).data).pieces) == 200
+
+
+ODD_TEXTS = [
+    *("", " ", "  ", "a", " a", "a ", "  a  b ", "a\n\n b \n", " \ta", "\na\n", "x\r\ny"),
+    *("a ▁ b", "a \u3000 b\u3000", "ﬁne №1 ①", "e\u0301", "\u200bzero", "👩\u200d👩\u200d👧 😀"),
+    *("日本語 ไทย", "1234 5", "x" * 3_000, "ba re" * 500, "q∂x", "\ufeffa"),
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split": "sentencepiece-nmt_nfkc_cf"},
+        {"split": "sentencepiece-nfkc", "byte_fallback": True, "vocabulary": 800},
+    ],
+)
+def test_a_converted_tokenizer_encodes_and_decodes_like_its_model(options, tmp_path):
+    import tokenizers
+
+    options = {"vocabulary": 600, "split": "sentencepiece", **options}
+    counts = kit.counted(tmp_path / "counts", {"": LINES}, options["split"])
+    found = kit.trained(tmp_path / "T", counts, model="unigram", **options)
+    as_file = kit.trained(tmp_path / "U", counts, model="sentencepiece-unigram", bos="", **options)
+    data = (as_file.folder / "tokenizer.model").read_bytes()
+    made = json.loads((found.folder / "tokenizer.json").read_text())
+    texts = ODD_TEXTS + made_up_lines(300, seed=2)
+    assert [texts[i] for i in differing_texts(data, made, texts)] == []
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(made))
+    text = "bare to ning ра по 1984."
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text

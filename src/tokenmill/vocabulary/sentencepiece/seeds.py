@@ -25,6 +25,7 @@ from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
 MAX_SEEDS = 1_000_000
+SEEDS_A_PIECE = 5
 MAX_CHARACTERS = 1 << 24
 """Characters of the words to search, most frequent words first; each takes about 80 bytes."""
 _WIDTHS = ("FULLWIDTH", "HALFWIDTH")
@@ -80,7 +81,7 @@ def find_seeds(
         parts = longer
     if parts.size > 1:  # single characters are pieces in any case
         found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
-    number = min(options.seeds_a_piece * options.vocabulary_size, MAX_SEEDS)
+    number = min(SEEDS_A_PIECE * options.vocabulary_size, MAX_SEEDS)
     return _best(found, number, codes, num_words)
 
 
@@ -172,8 +173,7 @@ def _follows(codes: Int64Array, options: SentencePieceOptions) -> BoolArray:
     is_space = codes == ord(SPACE)
     follows = np.zeros(len(codes), np.bool_)
     follows[:-1] = ~is_space[1:]
-    if options.split_by_script:
-        follows[:-1] &= (scripts[:-1] == scripts[1:]) | is_space[:-1]
+    follows[:-1] &= (scripts[:-1] == scripts[1:]) | is_space[:-1]
     if options.split_digits:
         is_digit = (codes >= ord("0")) & (codes <= ord("9"))
         follows[:-1] &= ~(is_digit[:-1] | is_digit[1:])

@@ -22,7 +22,7 @@ from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import published
 from tokenmill.vocabulary.sentencepiece.child import Refused, Reply, Train
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
-from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions, check_options
+from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
     MAX_WORD_CHARACTERS,
     SpelledWords,
@@ -56,10 +56,6 @@ class SentencePieceModel:
     """Occurrences of words that were cut after every 4,096 characters."""
     reserved_words: int
     """Occurrences of words that were cut at U+0000 or U+2585 (▅), which no piece can contain."""
-    num_seeds: int
-    """For Unigram, the number of seed pieces."""
-    num_seed_words: int
-    """For Unigram, the number of unique words searched for seeds, most frequent first."""
 
 
 def train_sentencepiece(
@@ -77,7 +73,7 @@ def train_sentencepiece(
             characters, than the vocabulary size; or the options contradict each other.
         EngineError: the library failed.
     """
-    check_options(options)
+    options.check()
     normalizer = options.normalizer
     if not len(words):
         raise UserError("there are no words to train on")
@@ -93,8 +89,6 @@ def train_sentencepiece(
         data=published(data, normalizer.message(), ready.spellings),
         long_words=ready.long_words,
         reserved_words=ready.reserved_words,
-        num_seeds=len(seeds.pieces),
-        num_seed_words=seeds.num_words,
     )
 
 

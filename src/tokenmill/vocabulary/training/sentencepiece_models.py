@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import msgspec
+import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
+from tokenmill.encode.kinds import load_reference
+from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import read_model
+from tokenmill.encode.words.sentencepiece import ModelFile, read_model
 from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS
-from tokenmill.vocabulary.sentencepiece.conversion import differing_texts, tokenizer_json
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
-from tokenmill.vocabulary.sentencepiece.trainer_options import NO_ID, SentencePieceOptions
-from tokenmill.vocabulary.training.options import Role
-from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, post_processor, spelled
+from tokenmill.vocabulary.sentencepiece.trainer_options import DEFAULT_PIECES, SentencePieceOptions
+from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, Json, compose, spelled
 from tokenmill.vocabulary.training.training_input import TrainedModel, TrainingInput, Vocabulary
 
 COMPARED_WORDS = 2_000
-_ID_ROLES: tuple[Role, ...] = ("unk", "bos", "eos", "pad")
-"""The roles in SentencePiece; all other special tokens are control symbols."""
+USUAL_COVERAGE = 0.9995
+USUAL_PIECE_CHARACTERS = 16
+"""SentencePiece's defaults."""
 
 
 def learn_sentencepiece(given: TrainingInput, advance: Advance) -> TrainedModel:
@@ -45,26 +50,50 @@ def learn_sentencepiece(given: TrainingInput, advance: Advance) -> TrainedModel:
 def learn_unigram(given: TrainingInput, advance: Advance) -> TrainedModel:
     """Train a .model file, and convert it to a tokenizer.json.
 
+    Both give the same ids, except for texts that the two normalizers treat differently (see
+    `encode/words/sentencepiece.py`), texts that spell a control or byte piece, and segmentations
+    with nearly equal scores: SentencePiece adds scores in float32 over a whole text, and the
+    `tokenizers` library in float64 over a word.
+
     Raises:
         UserError: the words have another split, or SentencePiece rejects the options.
         EngineError: the library failed.
     """
-    learned = learn_sentencepiece(given, advance)
-    vocabulary = learned.vocabularies[0]
+    trained = learn_sentencepiece(given, advance)
+    vocabulary = trained.vocabularies[0]
     data = vocabulary.files["tokenizer.model"]
-    tokenizer = tokenizer_json(read_model(data))
-    tokenizer["post_processor"] = post_processor(
-        given.split, tokenizer["model"], vocabulary.special_ids, given.specials.roles
-    )
+    model = unigram_model(read_model(data))
+    tokenizer = compose(given.split, model, vocabulary.special_ids, given.specials.roles)
+    remarks = list(trained.remarks)
     texts = _some_words(given.words)
-    remarks = list(learned.remarks)
-    if differing := len(differing_texts(data, tokenizer, texts)):
+    if differing := len(differing_texts(data, {**tokenizer, "post_processor": None}, texts)):
         remarks.append(
             f"{differing:,} of {len(texts):,} words are encoded differently than by SentencePiece, "
             "because two segmentations have nearly the same score"
         )
     files = {"tokenizer.json": spelled(tokenizer)}
     return TrainedModel([replace(vocabulary, files=files)], remarks=remarks)
+
+
+def unigram_model(model: ModelFile) -> Json:
+    """Return the Unigram model of the `tokenizers` library for a SentencePiece model."""
+    return {
+        "type": "Unigram",
+        "unk_id": model.unk_id,
+        "vocab": [[piece.text, piece.score] for piece in model.pieces],
+        "byte_fallback": model.byte_fallback,
+    }
+
+
+def differing_texts(model: bytes, tokenizer: Json, texts: Sequence[str]) -> list[int]:
+    """Return the indexes of texts that a model and its conversion encode differently."""
+    files = (
+        TokenizerFile("sentencepiece", model),
+        TokenizerFile("huggingface", msgspec.json.encode(tokenizer)),
+    )
+    batches = [load_reference(file, control_tokens=False).encode(texts) for file in files]
+    ours, theirs = ([part.ids for part in b.split([1] * len(texts))] for b in batches)
+    return [i for i, ids in enumerate(ours) if not np.array_equal(ids, theirs[i])]
 
 
 def _options(given: TrainingInput) -> SentencePieceOptions:
@@ -86,23 +115,19 @@ def _options(given: TrainingInput) -> SentencePieceOptions:
                 why="SentencePiece would never produce this piece from text",
                 hint="choose one that does not occur in texts, such as '<|im_start|>'",
             )
-    ids = {role: i for i, role in enumerate(r for r in _ID_ROLES if r in specials.roles)}
-    named = {specials.roles[role] for role in ids}
-    defaults = SentencePieceOptions(model="bpe", vocabulary_size=0)
-    coverage, longest = options.character_coverage, options.max_token_length
-    made = SentencePieceOptions(
+    roles = {role: specials.roles[role] for role in DEFAULT_PIECES if role in specials.roles}
+    named = set(roles.values())
+    return SentencePieceOptions(
         model="bpe" if options.model == "sentencepiece-bpe" else "unigram",
         vocabulary_size=given.options.size,
         normalization=rule,
-        character_coverage=defaults.character_coverage if coverage is None else coverage,
+        character_coverage=options.character_coverage or USUAL_COVERAGE,
         byte_fallback=options.byte_fallback,
         split_digits=options.digits == "single",
-        max_piece_characters=longest or defaults.max_piece_characters,
+        max_piece_characters=options.max_token_length or USUAL_PIECE_CHARACTERS,
+        specials=roles,
         control_symbols=tuple(name for name in specials.contents if name not in named),
     )
-    pieces = {f"{role}_piece": specials.roles[role] for role in ids}
-    numbers = {f"{role}_id": ids.get(role, NO_ID) for role in _ID_ROLES}
-    return replace(made, **pieces, **numbers)  # type: ignore[arg-type]
 
 
 def _some_words(words: WordCounts) -> list[str]:

@@ -164,7 +164,7 @@ def _decoder(split: Split, model: Json) -> Json | None:
         return dict(_BYTE_LEVEL)
     if model["type"] == "WordPiece":
         return {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True}
-    if model.get("byte_fallback"):
+    if model.get("byte_fallback") or model["type"] == "Unigram":
         return _BYTE_FALLBACK_DECODER
     for step in pre_tokenizers(split):
         if step["type"] == "Metaspace":
