@@ -17,7 +17,7 @@ from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.source import open_tokenizer
-from tokenmill.run.recipe.files import load_recipe
+from tokenmill.run.recipe.checks import load_recipe
 
 URLS = [
     "s3://bucket/x",

@@ -11,8 +11,6 @@ from tokenmill.api.building import estimate as estimate
 from tokenmill.api.building import recipe as recipe
 from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
-from tokenmill.api.datasets import check_tokenizer as check_tokenizer
-from tokenmill.api.datasets import copy_dataset as copy_dataset
 from tokenmill.api.datasets import open as open
 from tokenmill.api.loading import mix as mix
 from tokenmill.api.loading import mix_batches as mix_batches
@@ -54,15 +52,17 @@ from tokenmill.report.estimate import Estimate as Estimate
 from tokenmill.report.inspect import DocumentView as DocumentView
 from tokenmill.report.inspect import view_document as view_document
 from tokenmill.report.lengths.analysis import Analysis as Analysis
+from tokenmill.report.tokenizers.check import check_tokenizer as check_tokenizer
 from tokenmill.report.verify import Verification as Verification
 from tokenmill.report.verify import verify as verify
 from tokenmill.run.build import BuildEvents as BuildEvents
 from tokenmill.run.count import CountEvents as CountEvents
 from tokenmill.run.count import CountReport as CountReport
+from tokenmill.run.recipe.checks import load_recipe as load_recipe
 from tokenmill.run.recipe.checks import make_recipe as make_recipe
-from tokenmill.run.recipe.files import load_recipe as load_recipe
 from tokenmill.run.recipe.options import Recipe as Recipe
 from tokenmill.store.copying.copy import CopyReport as CopyReport
+from tokenmill.store.copying.copy import copy_dataset as copy_dataset
 from tokenmill.store.counts.folder import CountsFolder as CountsFolder
 from tokenmill.store.counts.folder import open_counts as open_counts
 from tokenmill.store.exports import ExportManifest as ExportManifest

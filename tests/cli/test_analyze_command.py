@@ -103,9 +103,12 @@ def test_json_and_csv_hold_the_same_figures(
         ("--json --csv", "--json and --csv cannot be combined"),
         (
             "--sequence-lengths x",
-            "--sequence-lengths: must be a whole number such as 4096 or 4k, got 'x'",
+            "--sequence-lengths: got 'x'; must be a whole number such as 4096 or 4k",
         ),
-        ("--activation-memory x", "--activation-memory: must be a size such as 2GB or 512MiB"),
+        (
+            "--activation-memory x",
+            "--activation-memory: got 'x'; must be a size such as 2GB or 512MiB",
+        ),
         ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
         ("--layers 2", "the shape of a model needs --hidden-size and --layers"),
         ("--hidden-size 128", "the shape of a model needs --hidden-size and --layers"),

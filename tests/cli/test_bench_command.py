@@ -205,8 +205,8 @@ def test_too_few_documents_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("option", "what"),
     [
-        ("--seconds 0", "--seconds must be above 0"),
-        ("--num-docs 0", "--num-docs must be above 0"),
+        ("--seconds 0", "--seconds: got '0'; must be"),
+        ("--num-docs 0", "--num-docs: got '0'; must be"),
         ("--json --csv", "--json and --csv cannot be combined"),
         ("--input nowhere.jsonl", "an input does not exist"),
     ],

@@ -95,7 +95,7 @@ def test_wrong_options_are_told_at_once(
 ) -> None:
     code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", "--min-count", 0)
     assert code == 2
-    assert errors.startswith("tokenmill: the command has 2 problems\n")
+    assert errors.startswith("tokenmill: the count has 2 problems\n")
 
 
 def test_a_count_that_is_stopped_says_how_to_resume(

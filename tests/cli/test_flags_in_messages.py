@@ -9,6 +9,7 @@ import pytest
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
+from tokenmill.core.errors import UserError
 
 Printed = pytest.CaptureFixture[str]
 
@@ -18,41 +19,41 @@ Printed = pytest.CaptureFixture[str]
     [
         (
             "build a.jsonl --out out",
-            "tokenmill: --tokenizer is missing\n"
+            "tokenmill: --tokenizer: is missing\n"
             "  next: add it, for example: --tokenizer tokenizer.json; tokenmill build --help shows "
             "the options\n",
         ),
         (
             "estimate a.jsonl",
-            "tokenmill: --tokenizer is missing\n"
+            "tokenmill: --tokenizer: is missing\n"
             "  next: add it, for example: --tokenizer tokenizer.json; tokenmill estimate --help "
             "shows the options\n",
         ),
         (
             "build",
-            "tokenmill: the command has 3 problems\n"
-            "  why: INPUT is missing\n"
-            "       --tokenizer is missing\n"
-            "       --out is missing\n"
+            "tokenmill: the recipe has 3 problems\n"
+            "  why: INPUT: is missing\n"
+            "       --tokenizer: is missing\n"
+            "       --out: is missing\n"
             "  next: add them, for example: data/*.jsonl --tokenizer tokenizer.json --out corpus/; "
             "tokenmill build --help shows the options\n",
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --packing next-fit",
-            "tokenmill: --sequence-length is missing; the other pack options need it\n"
+            "tokenmill: --sequence-length: is missing; the other pack options need it\n"
             "  next: add it, for example: --sequence-length 4096; tokenmill build --help shows the "
             "options\n",
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --sequence-length 4k --export-format npy",
-            "tokenmill: --export-out is missing\n"
+            "tokenmill: --export-out: is missing\n"
             "  next: add it, for example: --export-out rows/; tokenmill build --help shows the "
             "options\n",
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --sequence-length 8 --weight-by source_ "
             "--weight a=1 --separate-by lang",
-            "tokenmill: the command has 2 problems\n"
+            "tokenmill: the recipe has 2 problems\n"
             "  why: --separate-by: 'lang' is not kept; add it to --keep\n"
             "       --weight-by: 'source_' is not kept; add it to --keep\n"
             "  next: tokenmill build --help-all lists every option\n",
@@ -69,20 +70,20 @@ Printed = pytest.CaptureFixture[str]
         ),
         (
             "pack out",
-            "tokenmill: --sequence-length is missing\n"
+            "tokenmill: --sequence-length: is missing\n"
             "  next: add it, for example: --sequence-length 4096; tokenmill pack --help shows the "
             "options\n",
         ),
         (
             "pack out --sequence-length 4kB",
-            "tokenmill: --sequence-length: must be a whole number such as 4096 or 4k, got '4kB'\n"
-            "  next: tokenmill pack --help shows the options and an example\n",
+            "tokenmill: --sequence-length: got '4kB'; must be a whole number such as 4096 or 4k\n"
+            "  next: tokenmill pack --help-all lists every option\n",
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --set pack.packing=next-fit",
-            "tokenmill: the recipe has 1 problem\n"
-            "  why: pack.sequence_length: is missing; the other pack options need it\n"
-            "  next: tokenmill build --help-all lists every option\n",
+            "tokenmill: pack.sequence_length: is missing; the other pack options need it\n"
+            "  next: add it, for example: --sequence-length 4096; tokenmill build --help shows the "
+            "options\n",
         ),
     ],
 )
@@ -117,3 +118,18 @@ def test_a_separator_may_be_written_with_escapes(tmp_path: Path, tokenizer_path:
         command = ["build", texts, "--tokenizer", tokenizer_path, "--out", out, "--workers", 1]
         assert main([*map(str, command), "--format", "text", "--separator", separator]) == 0
         assert tokenmill.open(out).num_documents == 3
+
+
+def test_an_option_is_named_as_its_user_wrote_it(tmp_path: Path, capsys: Printed) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("inputs: a\ntokenizer: t\nout: o\nresources: {workers: 0}\n")
+    assert main(["build", "--config", str(path), "--max-bad", "few"]) == 2
+    error = capsys.readouterr().err
+    assert "\n  why: --max-bad: got 'few'; " in error or "\n       --max-bad: got" in error
+    assert "resources.workers: got 0; must be a whole number, at least 1" in error
+    with pytest.raises(UserError, match="the recipe has 2 problems") as caught:
+        tokenmill.recipe("a", "t", "o", workers=0, packing="next-fit", max_bad="few")
+    assert caught.value.why.startswith("workers: got 0; ")
+    with pytest.raises(UserError) as caught:
+        tokenmill.recipe("a", "t", "o", sequence_length=8, cut_cost=3)
+    assert caught.value.why == "cut_cost: needs packing order-preserving; it is best-fit"

@@ -13,12 +13,11 @@ import termios
 
 import pytest
 
-from tokenmill.cli.display import _fitted
+from tokenmill.cli.meter import _fitted
 
 LINE = "eta 1:02:03, 12 MB/s, 3.4 M tokens/s, 1,234,567 documents, 0 rejected, 1.9 cores"
 DRAWN = """
-from tokenmill.cli.display import LiveDisplay
-from tokenmill.cli.shown import Shown
+from tokenmill.cli.display import Shown, display_for
 from tokenmill.run.progress import Snapshot
 
 snapshot = Snapshot(
@@ -27,7 +26,7 @@ snapshot = Snapshot(
     cpu_cores=1.9, memory_bytes=612_000_000, peak_bytes=0, resumed_bytes=0, num_awaited=AWAITED,
 )
 shown = Shown(facts=None, counted="tokens", writes=True, lines=None, values=None)
-with LiveDisplay(shown) as display:
+with display_for(shown, json=False) as display:
     display.progress(snapshot)
 """
 

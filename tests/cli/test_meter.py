@@ -22,8 +22,10 @@ def test_off_a_terminal_a_line_is_printed_every_ten_seconds(
         for done in range(0, 101, 10):
             advance("counting", done, 100)
             clock.now += 4
-    assert capsys.readouterr().err == "counting 30%, 0:28 left\ncounting 60%, 0:16 left\n" + (
-        "counting 90%, 0:04 left\n"
+    assert capsys.readouterr().err == (
+        "      30.0%  counting, 0:28 left\n"
+        "      60.0%  counting, 0:16 left\n"
+        "      90.0%  counting, 0:04 left\n"
     )
 
 
@@ -38,10 +40,12 @@ def test_a_terminal_shows_one_line_which_goes_at_the_end(
 ) -> None:
     clock = Clock(monkeypatch)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     with meter() as advance:
         advance("merging", 1, 4)
         clock.now += 2
         advance("merging", 2, 4)
-    assert capsys.readouterr().err == "\rmerging 25% \rmerging 50%, 0:02 left " + (
-        "\r" + " " * 23 + "\r"
+    erase = "\r\x1b[K"
+    assert capsys.readouterr().err == (
+        f"{erase}██▌·······  25% merging{erase}█████·····  50% merging, 0:02 left{erase}"
     )

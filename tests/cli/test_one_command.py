@@ -179,7 +179,7 @@ def test_what_an_export_lacks_is_said_before_the_start(
     ]
     with pytest.raises(UserError) as caught:
         tokenmill.build(data, tokenizer_path, tmp_path / "out", export={"out": "rows"})
-    assert caught.value.why == "pack.sequence_length: is missing; an export needs a plan"
+    assert caught.value.why == "sequence_length: is missing; an export needs a plan"
     for out, problem in (
         (tmp_path, f"export.out: '{tmp_path}' is or contains the folder of the dataset"),
         ("s3://bucket/rows", "paths that begin with s3:// are not supported"),

@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 
 from tokenmill.cli import main
-from tokenmill.cli.options import recipe_from
+from tokenmill.cli.build import Build
 from tokenmill.cli.parser import Parser
 from tokenmill.core.installed import install_command
 from tokenmill.run.recipe.options import Recipe
@@ -117,7 +117,7 @@ def test_other_rows_are_replaced_only_when_asked(
     [
         (["--split", "trian"], "cannot load the dataset"),
         (["--dtype", "int16"], "int16"),
-        (["--context-length", "0"], "context_length: got 0"),
+        (["--context-length", "0"], "--context-length: got '0'"),
     ],
 )
 def test_mistakes_end_with_2(
@@ -128,10 +128,7 @@ def test_mistakes_end_with_2(
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    try:
-        code = rows(config, texts, tmp_path / "rows", *arguments)
-    except SystemExit as error:
-        code = int(str(error.code))
+    code = rows(config, texts, tmp_path / "rows", *arguments)
     assert code == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "rows").exists()
@@ -151,11 +148,12 @@ def test_datasets_that_are_not_there(
 
 
 def recipe(config: Path, *others: str) -> Recipe:
-    from tokenmill.cli.build import add_arguments
-
-    parser = Parser()
-    add_arguments(parser)
-    return recipe_from(parser.parse_args(["data/", "--config", str(config), "--out", "o", *others]))
+    parsed = Parser("build", Build, "summary").read(
+        ["data/", "--config", str(config), "--out", "o", *others]
+    )
+    assert parsed is not None
+    assert isinstance(parsed[0], Build)
+    return parsed[0].recipe("o")
 
 
 def test_the_same_file_is_a_recipe(config: Path, tokenizer_path: Path) -> None:

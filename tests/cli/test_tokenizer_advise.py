@@ -50,7 +50,7 @@ def test_advice_as_json_has_the_corpus(tmp_path: Path, capsys: pytest.CaptureFix
     ("arguments", "what"),
     [
         ([], "cannot recommend a vocabulary size without a model"),
-        (["--parameters", "many"], "must be a number such as 1.3B, 350M or 1e21, got 'many'"),
+        (["--parameters", "many"], "got 'many'; must be a number such as 1.3B, 350M or 1e21"),
         (["--layers", "3"], "the shape of a model needs --hidden-size and --layers"),
         (["--hidden-size", "100", "--layers", "2", "--heads", "3"], "heads must divide"),
         (["--parameters", "1B", "--on", "nowhere"], "cannot find word counts"),

@@ -670,6 +670,5 @@ def test_an_option_that_there_is_not_is_refused_with_the_nearest_one(
     tmp_path: Path, dataset: Dataset, plan: Plan
 ) -> None:
     options: dict[str, Any] = {"label": "next"}
-    with pytest.raises(UserError, match="unknown option of an export: label") as caught:
+    with pytest.raises(UserError, match=r"label: unknown option; did you mean labels\?"):
         tokenmill.export_rows(dataset.folder, plan, tmp_path / "rows", **options)
-    assert caught.value.hint == "did you mean labels?"

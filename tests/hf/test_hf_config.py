@@ -51,24 +51,23 @@ def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
         "num_proc": 33,
         "show_progress": "yes",
         "verbose_level": "LOUD",
-        "tokenizer_name": 5,
+        "tokenizer_name": ["a"],
     }
     with pytest.raises(UserError) as caught:
         make_config({"tokenizer": options})
     assert caught.value.why.split("\n       ") == [
         "contxt_length: unknown option; did you mean context_length?",
-        "overlap: got -1; expected `int` >= 0",
-        "batch_size: got 20000; expected `int` <= 10000",
-        "num_proc: got 33; expected `int` <= 32",
-        "show_progress: got 'yes'; expected `bool`, got `str`",
-        "verbose_level: got 'LOUD'; invalid enum value 'LOUD'; "
-        "must be one of DEBUG, INFO, WARNING, ERROR",
-        "tokenizer_name: got 5; expected `str | null`, got `int`",
+        "overlap: got -1; must be a whole number, at least 0",
+        "batch_size: got 20000; must be a whole number, at least 1 and at most 10000, or none",
+        "num_proc: got 33; must be a whole number, at least 1 and at most 32, or none",
+        "show_progress: got 'yes'; must be true or false",
+        "verbose_level: got 'LOUD'; must be one of DEBUG, INFO, WARNING, ERROR",
+        "tokenizer_name: got ['a']; must be text, or none",
         "context_length: is missing",
     ]
 
 
-@pytest.mark.parametrize("value", [0, -5, 10**8, True, "512", 4.5, None])
+@pytest.mark.parametrize("value", [0, -5, 10**8, True, "many", 4.5, None])
 def test_a_context_length_is_a_whole_number_that_fits_into_a_write(value: object) -> None:
     with pytest.raises(UserError, match="context_length: got"):
         make_config({"context_length": value})

@@ -391,12 +391,12 @@ def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -
     ("options", "what"),
     [
         ({"columns": ()}, "invalid batch option"),
-        ({"columns": ("labels",), "positions": "absolute"}, "invalid loader option"),
-        ({"position_scale": 0}, "invalid loader option"),
-        ({"loss_weights": "equal"}, "invalid loader option"),
-        ({"without_prefix": -1}, "invalid loader option"),
-        ({"labels": "shifted"}, "invalid loader option"),
-        ({"colums": ("labels",)}, "unknown loader option: colums"),
+        ({"columns": ("labels",), "positions": "absolute"}, "the loader has 1 problem"),
+        ({"position_scale": 0}, "the loader has 1 problem"),
+        ({"loss_weights": "equal"}, "the loader has 1 problem"),
+        ({"without_prefix": -1}, "the loader has 1 problem"),
+        ({"labels": "shifted"}, "the loader has 1 problem"),
+        ({"colums": ("labels",)}, "the loader has 1 problem"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], what: str, batch_of: BatchOf) -> None:

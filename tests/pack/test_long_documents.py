@@ -105,7 +105,7 @@ def test_both_ends_with_segments_padded_to_a_multiple_fit_into_a_sequence() -> N
     options = PackOptions(
         sequence_length=12, long_documents="keep-both-ends", segment_multiple=4, start_share=0.5
     )
-    if not list(contradictions(options)):
+    if not list(map(str, contradictions(options))):
         packed = pack_window(window_of([20]), options)
         figures_of(packed, options)
         [row] = shown(packed.sequences)
@@ -115,7 +115,7 @@ def test_both_ends_with_segments_padded_to_a_multiple_fit_into_a_sequence() -> N
 def test_both_ends_are_two_segments_under_a_limit_of_one() -> None:
     """Refused, or only one end is kept."""
     options = PackOptions(sequence_length=8, long_documents="keep-both-ends", max_segments=1)
-    if not list(contradictions(options)):
+    if not list(map(str, contradictions(options))):
         packed = pack_window(window_of([20]), options)
         assert figures_of(packed, options).most_segments == 1
 

@@ -56,7 +56,7 @@ def test_a_strategy_without_the_package_that_it_needs_is_refused(
 ) -> None:
     add_strategy(Strategy(pack, needs="no_such_solver", extra="solver"))
     options = PackOptions(sequence_length=8, packing="alone")  # type: ignore[arg-type]
-    assert list(objections(options)) == [
+    assert list(map(str, objections(options))) == [
         f"pack.packing: alone needs no_such_solver: {install_command('solver')}"
     ]
 

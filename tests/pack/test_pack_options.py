@@ -14,7 +14,7 @@ from tokenmill.pack.window import row_format
 
 
 def problems(**options: Any) -> list[str]:
-    return list(contradictions(wanted(**{"smallest_bucket": 2} | options)))
+    return list(map(str, contradictions(wanted(**{"smallest_bucket": 2} | options))))
 
 
 def wanted(**options: Any) -> PackOptions:
@@ -28,7 +28,10 @@ def test_a_length_and_a_strategy_are_enough(packing: str) -> None:
 
 def test_nothing_is_wrong_before_there_is_a_length() -> None:
     options = PackOptions(packing="length-buckets", overlap=9)
-    assert (list(contradictions(options)), list(objections(options))) == ([], [])
+    assert (list(map(str, contradictions(options))), list(map(str, objections(options)))) == (
+        [],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_windows_must_move_on(at_cuts: str, room: int) -> None:
 def test_an_option_of_another_strategy_or_policy_is_refused(
     options: dict[str, Any], objection: str
 ) -> None:
-    assert list(wanted(**options).misplaced()) == [f"pack.{objection}"]
+    assert list(map(str, wanted(**options).misplaced())) == [f"pack.{objection}"]
 
 
 def test_an_option_of_the_chosen_strategy_is_taken_and_so_is_a_default() -> None:
@@ -96,13 +99,13 @@ def test_an_option_of_the_chosen_strategy_is_taken_and_so_is_a_default() -> None
         {"long_documents": "sliding-window", "overlap": 1, "overlap_in_loss": True},
         {"smallest_bucket": 256, "open_sequences": 1024, "ranks": 2},
     ):
-        assert list(wanted(**options).misplaced()) == []
+        assert list(map(str, wanted(**options).misplaced())) == []
 
 
 def test_options_of_any_strategy_may_be_given_to_compare_them() -> None:
     options = wanted(cut_cost=5, smallest_bucket=2, open_sequences=9)
-    assert list(options.misplaced(to_compare=True)) == []
-    assert list(wanted(overlap=1).misplaced(to_compare=True)) == [
+    assert list(map(str, options.misplaced(to_compare=True))) == []
+    assert list(map(str, wanted(overlap=1).misplaced(to_compare=True))) == [
         "pack.overlap: needs pack.long_documents sliding-window; it is split"
     ]
 
@@ -130,7 +133,7 @@ def test_strategies_that_cut_anywhere_set_no_tokens_and_pad_no_segments(packing:
 
 
 def test_length_buckets_need_powers_of_two() -> None:
-    problem = "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
+    problem = "pack.smallest_bucket: must be a power of two, as must pack.sequence_length"
     assert problems(packing="length-buckets", sequence_length=12) == [problem]
     assert problems(packing="length-buckets", smallest_bucket=3) == [problem]
     assert problems(packing="best-fit", smallest_bucket=3) == []
@@ -152,7 +155,7 @@ def test_order_preserving_has_no_bound_on_segments() -> None:
 
 
 def test_weights_need_the_column_that_they_refer_to() -> None:
-    problem = "pack: weight and weight_by must be given together"
+    problem = "pack.weight: must be given together with pack.weight_by"
     assert problems(weight=["code=2"]) == [problem]
     assert problems(weight_by="language") == [problem]
     assert problems(weight=["code=2"], weight_by="language") == []
@@ -163,7 +166,7 @@ def test_all_problems_are_told_at_once() -> None:
         packing="concat-and-chunk", at_cuts="bos", segment_multiple=3, weight_by="kind"
     ) == [
         "pack.segment_multiple: got 3; must divide the sequence length 8",
-        "pack: weight and weight_by must be given together",
+        "pack.weight: must be given together with pack.weight_by",
         "pack.at_cuts: concat-and-chunk cuts documents anywhere and adds no tokens there",
         "pack.segment_multiple: concat-and-chunk cannot pad segments",
     ]

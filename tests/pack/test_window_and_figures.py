@@ -86,7 +86,7 @@ def cases(draw: st.DrawFn) -> Case:
         ranks=draw(st.integers(1, 4)),
     )
     options = _made_to_fit(options)
-    assume(not list(contradictions(options)))
+    assume(not list(map(str, contradictions(options))))
     size = draw(
         st.sampled_from(
             [

@@ -586,12 +586,12 @@ def test_options_that_contradict_each_other_are_refused_together(
     corpus: Dataset, tmp_path: Path
 ) -> None:
     options = options_of(64, overlap=64, weight_by="id", segment_multiple=3)
-    with pytest.raises(UserError, match="do not fit together") as caught:
+    with pytest.raises(UserError, match="the plan has 3 problems") as caught:
         pack(corpus, options, tmp_path / "plan")
     assert [line.strip() for line in caught.value.why.splitlines()] == [
         "pack.overlap: got 64; must be less than 64",
         "pack.segment_multiple: got 3; must divide the sequence length 64",
-        "pack: weight and weight_by must be given together",
+        "pack.weight: must be given together with pack.weight_by",
     ]
     assert list(tmp_path.iterdir()) == []
 
@@ -910,7 +910,7 @@ def test_a_strategy_that_cannot_meet_the_options_says_why(corpus: Dataset) -> No
         "order-preserving": f"pack.at_cuts: order-preserving {no_tokens}",
         "concat-and-chunk": f"pack.at_cuts: concat-and-chunk {no_tokens}",
         "length-buckets": f"pack.at_cuts: length-buckets {no_tokens}; "
-        "pack: length-buckets needs powers of two: sequence_length, smallest_bucket",
+        "pack.smallest_bucket: must be a power of two, as must pack.sequence_length",
     }
     assert all((row.figures is None) == bool(row.objection) for row in found.values())
 

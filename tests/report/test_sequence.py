@@ -9,7 +9,7 @@ import pytest
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.cli.sequence_display import sequence_lines
+from tokenmill.cli.inspect import sequence_lines
 from tokenmill.report.sequence import Run, view_sequence
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")

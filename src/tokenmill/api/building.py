@@ -16,7 +16,7 @@ from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import build as _build
 from tokenmill.run import build_report as _report
 from tokenmill.run.commit.workspace import Overwrite
-from tokenmill.run.recipe.checks import make_recipe, section_of
+from tokenmill.run.recipe.checks import by_section, make_recipe, naming_arguments
 from tokenmill.run.recipe.options import Recipe
 
 if TYPE_CHECKING:
@@ -160,13 +160,11 @@ def recipe(
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    values: dict[str, Any] = {
+    values = {
         "inputs": names_of(inputs),
         "tokenizer": tokenizer_name(tokenizer),
         "out": str(out),
+        **by_section(options),
     }
-    for name, value in options.items():
-        section = section_of(name)
-        place = values.setdefault(section, {}) if section else values
-        place[name] = value
-    return make_recipe(values)
+    with naming_arguments():
+        return make_recipe(values)

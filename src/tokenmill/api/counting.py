@@ -14,7 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.splits import Digits, with_digits
 from tokenmill.run.commit.workspace import Overwrite, Workspace, is_finished
-from tokenmill.run.recipe.checks import make_count_recipe, section_of
+from tokenmill.run.recipe.checks import by_section, make_count_recipe, naming_arguments
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.store.dataset import Dataset
 
@@ -58,11 +58,9 @@ def count_words(
     """
     values: dict[str, Any] = {"inputs": names_of(inputs), "out": str(out)}
     values |= {"digits": digits} if split is None else {"digits": digits, "split": split}
-    for name, value in options.items():
-        section = section_of(name)
-        place = values.setdefault(section, {}) if section else values
-        place[name] = value
-    return count_inputs(values, overwrite=overwrite, events=events)
+    values |= by_section(options)
+    with naming_arguments():
+        return count_inputs(values, overwrite=overwrite, events=events)
 
 
 def count_inputs(

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode.encodings import RankEncoding
-from tokenmill.run.recipe.spellings import parse_bytes
+from tokenmill.core.values import parse_bytes
 from tokenmill.store import dataset as _store
 from tokenmill.store.cloud.names import ObjectName, is_remote
 from tokenmill.store.remote.origin import open_origin
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tokenmill.load.batches import Batches
     from tokenmill.load.loader import Loader
     from tokenmill.load.steps.curriculum import Curriculum
-    from tokenmill.store.copying.copy import CopyReport
     from tokenmill.store.plan import Plan
 
 
@@ -136,53 +134,3 @@ def open(
 def opened(dataset: _store.Dataset | str | Path) -> _store.Dataset:
     """Open a dataset unless it is open already."""
     return dataset if isinstance(dataset, _store.Dataset) else Dataset(dataset)
-
-
-def check_tokenizer(
-    dataset: Dataset | str | Path,
-    tokenizer: str | Path | object,
-    *,
-    encoding: str | RankEncoding = "",
-) -> str:
-    """Check that a tokenizer is the one that a dataset was built with.
-
-    Args:
-        dataset: a dataset or its folder.
-        tokenizer: as for `build`, or another dataset, to compare its tokenizer. If it is an
-            object with `eos_token_id` and `pad_token_id`, these must match too.
-        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
-
-    Returns:
-        The fingerprint of the tokenizer.
-
-    Raises:
-        UserError: the tokenizer is a different one. The message says what differs.
-    """
-    from tokenmill.report.tokenizers.check import check_tokenizer
-
-    return check_tokenizer(opened(dataset), tokenizer, encoding=encoding)
-
-
-def copy_dataset(
-    dataset: Dataset | str | Path, destination: str | Path, *, verify: bool = False
-) -> CopyReport:
-    """Copy a dataset and its plans between folders and buckets.
-
-    If the copy was interrupted, the same call resumes it. The digest of every file is checked
-    while the file is read.
-
-    Args:
-        dataset: a dataset, its folder, or its name in a bucket.
-        destination: a folder, or a prefix in a bucket.
-        verify: also read the destination back, and copy damaged files again.
-
-    Raises:
-        UserError: the dataset does not exist, or the destination cannot be used.
-        OutputConflictError: the destination holds something else.
-        VerificationError: a file of the source is damaged.
-        StorageError: the source cannot be read or the destination cannot be written.
-    """
-    from tokenmill.store.copying.copy import copy_dataset
-
-    source = dataset.location if isinstance(dataset, _store.Dataset) else dataset
-    return copy_dataset(source, destination, verify=verify)

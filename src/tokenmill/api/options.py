@@ -25,57 +25,22 @@ Transform = Callable[[dict[str, Any]], Any]
 """Takes a record; returns a text, a dict with a text, a list of these, or None."""
 
 
-class ReadArguments(TypedDict, total=False):
-    """The fields of ReadOptions."""
+class ReadingArguments(TypedDict, total=False):
+    """How files are read, and by whom: the fields of LimitOptions and ResourceOptions, and those of
+    ReadOptions that matter wherever texts are read.
+    """
 
     format: str
     text_field: str
     text_template: str | None
     transform: Transform | str | None
-    id_field: str | None
-    keep: Sequence[str]
-    no_loss: str | None
     separator: str | None
     max_record: int | str | None
     streaming: bool
-    validation: float | str
     max_documents: int | None
-    max_tokens: int | None
-
-
-class ChatArguments(TypedDict, total=False):
-    """The fields of ChatOptions."""
-
-    chat: Chat | None
-    chat_template: str | Path | None
-    loss_on: Sequence[str]
-    chat_date: str | None
-
-
-class EncodeArguments(TypedDict, total=False):
-    """The fields of EncodeOptions."""
-
-    engine: str
-    encoding: str
-    pattern: str | None
-    specials_from: str | Path | None
-    eos: str | int | None
-    pad: str | int | None
-    special_tokens: Literal["text", "control", "error"]
-    unknown: Literal["count", "error"]
-
-
-class LimitArguments(TypedDict, total=False):
-    """The fields of LimitOptions."""
-
     max_bad: float | str
     on_bad_file: Literal["fail", "quarantine"]
     audit_share: float | str | None
-
-
-class ResourceArguments(TypedDict, total=False):
-    """The fields of ResourceOptions."""
-
     workers: int | None
     memory: int | str | None
     prefetch: int
@@ -131,17 +96,26 @@ class ExportSectionArguments(ExportArguments, total=False):
     out: str | Path
 
 
-class BuildArguments(
-    ReadArguments,
-    ChatArguments,
-    EncodeArguments,
-    LimitArguments,
-    ResourceArguments,
-    PackArguments,
-    total=False,
-):
+class BuildArguments(ReadingArguments, PackArguments, total=False):
     """All options of a recipe except inputs, tokenizer and output."""
 
+    id_field: str | None
+    keep: Sequence[str]
+    no_loss: str | None
+    validation: float | str
+    max_tokens: int | None
+    chat: Chat | None
+    chat_template: str | Path | None
+    loss_on: Sequence[str]
+    chat_date: str | None
+    engine: str
+    encoding: str
+    pattern: str | None
+    specials_from: str | Path | None
+    eos: str | int | None
+    pad: str | int | None
+    special_tokens: Literal["text", "control", "error"]
+    unknown: Literal["count", "error"]
     export: ExportSectionArguments
 
 
@@ -156,19 +130,14 @@ class BatchArguments(TypedDict, total=False):
     fill_in_middle: FillInMiddle | None
 
 
-class TargetArguments(TypedDict, total=False):
-    """The fields of Targets."""
+class MixtureArguments(BatchArguments, total=False):
+    """The fields of BatchOptions, Targets and OrderOptions, without `epochs`."""
 
     labels: Labels
     across_documents: bool
     without_prefix: int
     overlap_in_loss: bool | None
     loss_spans: bool
-
-
-class MixtureArguments(BatchArguments, TargetArguments, total=False):
-    """The fields of BatchOptions, Targets and OrderOptions, without `epochs`."""
-
     batch_size: int | None
     global_batch_size: int | None
     tokens_per_batch: int | None
@@ -205,21 +174,11 @@ class TextLoaderArguments(BatchArguments, total=False):
     max_bad: float
 
 
-class CountArguments(LimitArguments, ResourceArguments, total=False):
-    """How texts are counted: the fields of CountRecipe, LimitOptions and ResourceOptions, and the
-    fields of ReadOptions that can change words.
-    """
+class CountArguments(ReadingArguments, total=False):
+    """How texts are counted: also the fields of CountRecipe."""
 
     by: str | None
     min_count: int
-    format: str
-    text_field: str
-    text_template: str | None
-    transform: Transform | str | None
-    separator: str | None
-    max_record: int | str | None
-    streaming: bool
-    max_documents: int | None
 
 
 class TrainArguments(CountArguments, total=False):

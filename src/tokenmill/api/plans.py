@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-import msgspec
-
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
-from tokenmill.core.suggestions import did_you_mean
-from tokenmill.core.valid_values import refusal
+from tokenmill.core.options import make_options
 from tokenmill.load.export.rows import export
 from tokenmill.pack.comparison import Compared, compare
 from tokenmill.pack.planning import PlanReport, named_plan_folder, pack
-from tokenmill.run.recipe.checks import make_pack_options
+from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan
 
@@ -54,7 +51,8 @@ def make_plan(
     place = folder or None
     if name is not None:
         place = named_plan_folder(found, name)
-    return pack(found, make_pack_options(options), place, overwrite=overwrite)
+    with naming_arguments():
+        return pack(found, make_pack_options(options), place, overwrite=overwrite)
 
 
 def compare_plans(
@@ -72,7 +70,8 @@ def compare_plans(
         UserError: an option is wrong.
         VerificationError: the dataset is damaged.
     """
-    return compare(opened(dataset), make_pack_options(options, to_compare=True))
+    with naming_arguments():
+        return compare(opened(dataset), make_pack_options(options, to_compare=True))
 
 
 def export_rows(
@@ -104,18 +103,7 @@ def export_rows(
         OutputConflictError: `out` holds something else.
         StorageError: a file could not be written.
     """
-    known = ExportOptions.__struct_fields__
-    for name in sorted(set(options) - set(known)):
-        raise UserError(
-            f"unknown option of an export: {name}",
-            why=f"the options are {', '.join(known)}",
-            hint=did_you_mean(name, known),
-        )
+    chosen = make_options(ExportOptions, options, "the export")
     source = opened(dataset)
     found = plan if isinstance(plan, Plan) else open_plan(source, plan)
-    try:
-        chosen = msgspec.convert(options, ExportOptions)
-    except msgspec.ValidationError as error:
-        why = refusal(error, options, ExportOptions)
-        raise UserError("invalid export option", why=why) from None
     return export(source, found, out, chosen, overwrite=overwrite).manifest

@@ -211,6 +211,7 @@ def report_tokenizers(
         DataError: an input is damaged.
         EngineError: a text cannot be encoded exactly.
     """
+    from tokenmill.core.options import make_options
     from tokenmill.pack.costs import named_shape
     from tokenmill.report.tokenizers.report import Comparison, report_on_inputs
     from tokenmill.report.tokenizers.subject import open_subjects
@@ -224,4 +225,5 @@ def report_tokenizers(
         resources=ResourceOptions(workers=workers),
     )
     subjects = open_subjects(tokenizers, encoding)
-    return report_on_inputs(subjects, names_of(on), ReadOptions(**read), by, asked, advance)
+    reading = make_options(ReadOptions, read, "the report")
+    return report_on_inputs(subjects, names_of(on), reading, by, asked, advance)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tokenmill.cli.signals import end_without_traceback, signals_as_errors
 from tokenmill.core.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.core.streams import lasting_streams
+from tokenmill.core.suggestions import did_you_mean, nearest
 
 UNCHANGED = "nothing was changed"
 RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
@@ -75,40 +76,74 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _carry_out(command: str, arguments: Sequence[str]) -> int:
     if command in ("", "-h", "--help"):
-        rows = (f"  {name:<11}{summary}" for name, summary in COMMANDS.items())
-        from tokenmill.cli.terminal import coloured_help
-
-        print(coloured_help(OVERVIEW.format(commands="\n".join(rows))))
+        _print_overview(OVERVIEW, COMMANDS)
         return 0 if command else 2
     if command == "--version":
         from importlib.metadata import version
 
         print(f"tokenmill {version('tokenmill')}")
         return 0
+    if command == "tokenizer":
+        return _carry_out_action(arguments)
     if command not in COMMANDS:
         raise _unknown(command)
-    from tokenmill.cli.parser import Parser
-    from tokenmill.cli.stores import add_store_arguments, use_stores
+    return _run_command(
+        command, COMMANDS[command], f"{command}:{command.capitalize()}", arguments[1:]
+    )
 
-    module = importlib.import_module(f"tokenmill.cli.{command}")
-    summary = COMMANDS[command]
-    description = f"{summary[0].upper()}{summary[1:]}."
-    parser = Parser(prog=f"tokenmill {command}", description=description)
-    module.add_arguments(parser)
-    add_store_arguments(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    options = parser.parse_args(arguments[1:])
-    options.command_line = tuple(arguments)
-    use_stores(options)
-    return int(module.run(options))
+
+def _carry_out_action(arguments: Sequence[str]) -> int:
+    """Carry out an action of `tokenmill tokenizer`."""
+    from tokenmill.cli.tokenizers import ACTIONS, OVERVIEW
+
+    words = [word for word in arguments[1:] if word != "--debug"]  # may stand anywhere
+    action = "".join(words[:1])
+    if action in ("", "-h", "--help", "--help-all"):
+        _print_overview(OVERVIEW, {name: each.summary for name, each in ACTIONS.items()})
+        return 0 if action else 2
+    if action not in ACTIONS:
+        raise UserError(
+            f"{action!r} is not a valid value of ACTION",
+            why=f"choose from {', '.join(ACTIONS)}",
+            hint=did_you_mean(action, ACTIONS),
+        )
+    found = ACTIONS[action]
+    return _run_command(
+        f"tokenizer {action}", found.summary, f"tokenizers.{found.place}", words[1:]
+    )
+
+
+def _run_command(name: str, summary: str, place: str, words: Sequence[str]) -> int:
+    from tokenmill.cli.parser import Parser
+    from tokenmill.core.options import OptionError
+    from tokenmill.store.cloud.stores import set_options
+
+    module, _, kind = place.partition(":")
+    parser = Parser(
+        name, getattr(importlib.import_module(f"tokenmill.cli.{module}"), kind), summary
+    )
+    try:
+        parsed = parser.read(words)
+        if parsed is None:
+            return 0
+        command, stores = parsed
+        set_options(endpoint=stores.endpoint, anonymous=stores.anonymous)
+        return command.run()
+    except OptionError as error:
+        raise parser.in_flags(error) from error
+
+
+def _print_overview(text: str, summaries: Mapping[str, str]) -> None:
+    from tokenmill.cli.terminal import coloured_help
+
+    rows = (f"  {name:<13}{summary}" for name, summary in summaries.items())
+    print(coloured_help(text.format(commands="\n".join(rows))))
 
 
 def _unknown(command: str) -> UserError:
     if command.startswith("-"):
         hint = "put options after a command; tokenmill COMMAND --help lists them"
         return UserError(f"unknown option {command}", hint=hint)
-    from tokenmill.core.suggestions import nearest
-
     close = nearest(command, COMMANDS)
     hint = f"did you mean tokenmill {close}?" if close else "tokenmill --help lists all commands"
     return UserError(f"unknown command {command!r}", hint=hint)

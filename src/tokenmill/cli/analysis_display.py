@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tokenmill.cli.bars import bar
-from tokenmill.cli.quantities import counted, size_text
-from tokenmill.cli.tables import print_facts, print_table
+from tokenmill.cli.tables import bar, print_facts, print_table
+from tokenmill.cli.terminal import counted, size_text
 from tokenmill.pack.costs import ModelShape, training_bytes
 from tokenmill.report.lengths.analysis import Analysis
 

@@ -2,156 +2,141 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
+import csv
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from tokenmill.cli.parser import Parser, whole_number
-from tokenmill.cli.tokenizers.facts import add_encoding_arguments, named_encoding
+from msgspec import Meta
+
+from tokenmill.cli.meter import Meter
+from tokenmill.cli.tables import print_facts, print_json
+from tokenmill.cli.terminal import safe_text, size_text
+from tokenmill.cli.tokenizers.facts import RankFile
+from tokenmill.core.errors import Interrupted, UserError
+from tokenmill.core.options import about
 
 if TYPE_CHECKING:
     from tokenmill.report.bench import BenchReport, Row
 
-EXAMPLES = """\
-examples:
-  tokenmill bench tokenizers --tokenizer tokenizer.json
-  tokenmill bench tokenizers --tokenizer meta-llama/Llama-3.1-8B --num-docs 6000 --input data/
-  tokenmill bench tokenizers --tokenizer tokenizer.json --seconds 600 --csv > speeds.csv"""
-
 OTHER_IDS = 7
 """The exit code of an engine that gives wrong ids."""
-WIDTHS = (13, 6, 7, 9, 8, 10, 11, 9, 9, 7, 5, 9)
-"""Widths of the columns: rows are printed before the widest cell is known."""
+COLUMNS = {
+    "encoder": 13,
+    "call": 6,
+    "threads": 7,
+    "processes": 9,
+    "seconds": 8,
+    "first pass": 10,
+    "documents/s": 11,
+    "tokens/s": 9,
+    "speed-up": 9,
+    "memory": 7,
+    "start": 5,
+    "ids": 9,
+}
+"""The columns with their widths: rows are printed before the widest cell is known."""
 CSV_SHAPE = ("encoder", "batch_size", "threads", "processes")
 CSV_FIGURES = (
     *("seconds", "first_seconds", "documents_per_second", "tokens_per_second"),
     *("speed_up", "startup_seconds", "peak_bytes", "num_different"),
 )
-CSV_HEADER = (*CSV_SHAPE, *CSV_FIGURES, "remark")
-HEADER = (
-    *("encoder", "call", "threads", "processes", "seconds", "first pass", "documents/s"),
-    *("tokens/s", "speed-up", "memory", "start", "ids"),
-)
 
 
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill bench tokenizers --tokenizer TOKENIZER [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "subject", metavar="SUBJECT", choices=["tokenizers"], help="what to measure: tokenizers"
-    )
-    parser.add_argument(
-        "--tokenizer",
-        required=True,
-        metavar="TOKENIZER",
-        help="as for build, or the folder of a dataset",
-    )
-    add_encoding_arguments(parser)
-    parser.add_argument(
-        "--num-docs",
-        type=whole_number,
-        default=1000,
-        metavar="N",
-        help="number of documents to encode (default: 1000)",
-    )
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="files, folders, globs (default: the source files of Python's standard library)",
-    )
-    parser.add_argument(
-        "--text-field",
-        default="text",
-        metavar="NAME",
-        help="field that holds the text (default: text)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=whole_number,
-        default=50,
-        metavar="N",
-        help="time limit for all rows; rows that do not fit are listed (default: 50)",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="the result as JSON on stdout, at the end"
-    )
-    parser.add_argument("--csv", action="store_true", help="the result as CSV, row by row")
+class Bench(RankFile, kw_only=True):
+    """Measure how fast engines encode."""
 
+    usage: ClassVar[str] = "tokenizers --tokenizer TOKENIZER [options]"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill bench tokenizers --tokenizer tokenizer.json
+  tokenmill bench tokenizers --tokenizer meta-llama/Llama-3.1-8B --num-docs 6000 --input data/
+  tokenmill bench tokenizers --tokenizer tokenizer.json --seconds 600 --csv > speeds.csv"""
 
-def run(options: argparse.Namespace) -> int:
-    """Measure, printing rows as they are complete; returns the exit code, 7 if ids differ.
-
-    Raises:
-        Interrupted: a signal came; what was measured by then is shown.
-    """
-    from tokenmill.cli.meter import Meter
-    from tokenmill.core.errors import Interrupted, UserError
-    from tokenmill.report.bench import BenchOptions, bench_tokenizer
-
-    if options.num_docs < 1:
-        raise UserError(f"--num-docs must be above 0, got {options.num_docs}")
-    if options.seconds < 1:
-        raise UserError(f"--seconds must be above 0, got {options.seconds}")
-    if options.json and options.csv:
-        raise UserError("--json and --csv cannot be combined")
-    wanted = BenchOptions(
-        tokenizer=options.tokenizer,
-        encoding=named_encoding(options),
-        num_documents=options.num_docs,
-        inputs=options.input,
-        text_field=options.text_field,
-        seconds=options.seconds,
-    )
-    meter = Meter()
-    if not options.json:
-        _print_line(HEADER if not options.csv else CSV_HEADER, csv=options.csv)
-
-    def show(row: Row) -> None:
-        meter.clear()
-        if not options.json:
-            _print_line(_values(row) if options.csv else _cells(row), csv=options.csv)
-
-    try:
-        report = bench_tokenizer(wanted, meter.advance, show)
-    finally:
-        meter.clear()
-    if options.json:
-        import msgspec
-
-        print(msgspec.json.encode(dataclasses.asdict(report)).decode())
-    elif not options.csv:
-        _print_end(report)
-    if report.stopped_by:
-        sys.stdout.flush()
-        raise Interrupted(report.stopped_by)
-    return OTHER_IDS if any(row.num_different for row in report.rows) else 0
-
-
-def _print_line(cells: Sequence[object], *, csv: bool) -> None:
-    """Print a row and flush it, so that a reader of a pipe sees it at once."""
-    if csv:
-        from csv import writer
-
-        writer(sys.stdout, lineterminator="\n").writerow(cells)
-        sys.stdout.flush()
-        return
-    from tokenmill.cli.terminal import safe_text
-
-    pairs = zip(map(safe_text, map(str, cells)), WIDTHS, strict=True)
-    texts = [
-        f"{cell:>{width}}" if n else f"{cell:<{width}}" for n, (cell, width) in enumerate(pairs)
+    subject: Annotated[
+        Literal["tokenizers"], about("what to measure: tokenizers", positional="SUBJECT")
     ]
+    tokenizer: Annotated[
+        str,
+        about(
+            "as for build, or the folder of a dataset",
+            example="tokenizer.json",
+            metavar="TOKENIZER",
+        ),
+    ]
+    num_docs: Annotated[int, Meta(ge=1, description="number of documents to encode")] = 1000
+    input: Annotated[
+        list[str],
+        about(
+            "files, folders, globs (default: the source files of Python's standard library)",
+            metavar="FILE",
+            nargs="+",
+        ),
+    ] = []
+    text_field: Annotated[str, about("field that holds the text")] = "text"
+    seconds: Annotated[
+        int, Meta(ge=1, description="time limit for all rows; rows that do not fit are listed")
+    ] = 50
+    json: Annotated[bool, about("the result as JSON on stdout, at the end")] = False
+    csv: Annotated[bool, about("the result as CSV, row by row")] = False
+
+    def run(self) -> int:
+        """Measure, printing rows as they are complete; the exit code is 7 if ids differ.
+
+        Raises:
+            Interrupted: a signal came; what was measured by then is shown.
+        """
+        from tokenmill.report.bench import BenchOptions, bench_tokenizer
+
+        if self.json and self.csv:
+            raise UserError("--json and --csv cannot be combined")
+        wanted = BenchOptions(
+            tokenizer=self.tokenizer,
+            encoding=self.rank_encoding,
+            num_documents=self.num_docs,
+            inputs=self.input,
+            text_field=self.text_field,
+            seconds=self.seconds,
+        )
+        meter = Meter()
+        if self.csv:
+            _print_csv((*CSV_SHAPE, *CSV_FIGURES, "remark"))
+        elif not self.json:
+            _print_line(list(COLUMNS))
+
+        def show(row: Row) -> None:
+            meter.clear()
+            if self.csv:
+                _print_csv(_values(row))
+            elif not self.json:
+                _print_line(_cells(row))
+
+        try:
+            report = bench_tokenizer(wanted, meter.advance, show)
+        finally:
+            meter.clear()
+        if self.json:
+            print_json(report)
+        elif not self.csv:
+            _print_end(report)
+        if report.stopped_by:
+            sys.stdout.flush()
+            raise Interrupted(report.stopped_by)
+        return OTHER_IDS if any(row.num_different for row in report.rows) else 0
+
+
+def _print_csv(cells: Sequence[object]) -> None:
+    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)
+    sys.stdout.flush()  # so that a reader of a pipe sees it at once
+
+
+def _print_line(cells: Sequence[str]) -> None:
+    first, *others = zip(map(safe_text, cells), COLUMNS.values(), strict=True)
+    texts = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
     print("  ".join(texts).rstrip(), flush=True)
 
 
 def _print_end(report: BenchReport) -> None:
-    from tokenmill.cli.tables import print_facts
-
     megabytes = f"{report.num_bytes / 1e6:.2f} MB"
     print()
     print_facts(
@@ -186,13 +171,11 @@ def _values(row: Row) -> list[object]:
 
 
 def _cells(row: Row) -> list[str]:
-    from tokenmill.cli.quantities import size_text
-
     arrangement = row.arrangement
     call = "single" if arrangement.batch_size == 1 else str(arrangement.batch_size)
     cells = [arrangement.encoder, call, str(arrangement.threads), str(arrangement.processes)]
     if row.remark:
-        return [cells[0], *["-"] * (len(HEADER) - 1)]
+        return [cells[0], *["-"] * (len(COLUMNS) - 1)]
     return [
         *cells,
         f"{row.seconds:.4f}",

@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from tokenmill.cli.quantities import counted, size_text
-from tokenmill.cli.shown import Shown
+from tokenmill.cli.display import Shown
 from tokenmill.cli.summary import (
     audited_text,
     memory_text,
@@ -17,6 +16,7 @@ from tokenmill.cli.summary import (
     time_facts,
 )
 from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.terminal import counted, size_text
 from tokenmill.run.count import CountReport
 from tokenmill.run.start.counting import CountPreparation
 from tokenmill.store.manifest import Run

@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
+from typing import Annotated, ClassVar
 
-from tokenmill.cli.parser import Parser
-from tokenmill.cli.quantities import counted, size_text
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.parser import Command, Json
+from tokenmill.cli.terminal import counted, safe_text, size_text
+from tokenmill.core.options import about
 
-EXAMPLES = """\
+
+class Cp(Command, kw_only=True):
+    """Copy a dataset, showing progress."""
+
+    usage: ClassVar[str] = "DATASET DESTINATION [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill cp corpus/ s3://bucket/corpus
   tokenmill cp s3://bucket/corpus corpus/ --verify
   tokenmill cp corpus/ /mnt/other/corpus"""
 
-
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill cp DATASET DESTINATION [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument("dataset", metavar="DATASET", help="its folder, or s3://BUCKET/PREFIX")
-    parser.add_argument(
-        "destination", metavar="DESTINATION", help="folder of the copy, or s3://BUCKET/PREFIX"
+    dataset: Annotated[str, about("its folder, or s3://BUCKET/PREFIX", positional="DATASET")]
+    destination: Annotated[
+        str,
+        about("folder of the copy, or s3://BUCKET/PREFIX", positional="DESTINATION"),
+    ]
+    verify: Annotated[bool, about("read the destination back, and copy damaged files again")] = (
+        False
     )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="read the destination back, and copy damaged files again",
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    json: Json = False
 
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.cli.tables import print_json
+        from tokenmill.store.copying.copy import copy_dataset
 
-def run(options: argparse.Namespace) -> int:
-    """Copy, showing progress; returns the exit code."""
-    import msgspec
-
-    from tokenmill.cli.meter import meter
-    from tokenmill.store.copying.copy import copy_dataset
-
-    with meter() as advance:
-        report = copy_dataset(
-            options.dataset, options.destination, verify=options.verify, advance=advance
-        )
-    if options.json:
-        print(msgspec.json.encode(report).decode())
+        with meter() as advance:
+            report = copy_dataset(
+                self.dataset, self.destination, verify=self.verify, advance=advance
+            )
+        if self.json:
+            print_json(report)
+            return 0
+        files, plans = counted(report.files, "file"), counted(report.plans, "plan")
+        done = "verified" if self.verify else "complete"
+        print(f"{done}: {files}, {size_text(report.bytes)}, {plans} (id {report.dataset_id})")
+        there = report.files - report.copied_files
+        copied = counted(report.copied_files, "file")
+        print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} already there")
+        command = ["tokenmill", "verify", self.destination]
+        print(f"\nnext: {safe_text(shlex.join(command))}")
         return 0
-    files, plans = counted(report.files, "file"), counted(report.plans, "plan")
-    done = "verified" if options.verify else "complete"
-    print(f"{done}: {files}, {size_text(report.bytes)}, {plans} (id {report.dataset_id})")
-    there = report.files - report.copied_files
-    copied = counted(report.copied_files, "file")
-    print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} already there")
-    command = ["tokenmill", "verify", options.destination]
-    print(f"\nnext: {safe_text(shlex.join(command))}")
-    return 0

@@ -2,65 +2,81 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.options import add_section, given_options
-from tokenmill.cli.parser import Parser
+from tokenmill.cli.parser import Command, Json, Section
+from tokenmill.cli.terminal import counted
+from tokenmill.core.options import about, make_options
+from tokenmill.store.exports import ExportOptions
 
-EXAMPLES = """\
+if TYPE_CHECKING:
+    from tokenmill.load.export.rows import ExportReport
+
+
+class Export(Command, kw_only=True):
+    """Export the rows of a plan, showing progress."""
+
+    usage: ClassVar[str] = "DIR --plan PLAN --out DIR [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill export corpus/ --plan best-fit-4096 --out rows/
   tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
   tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next"""
-
-
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    from tokenmill.store.exports import ExportOptions
-
-    parser.usage = "tokenmill export DIR --plan PLAN --out DIR [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument(
-        "--plan", required=True, help="name of a plan in the dataset, or the folder of a plan"
-    )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the rows")
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing export")
-    add_section(
-        parser.add_argument_group("rows", "which rows, and how they are written"), ExportOptions
+    sections: ClassVar[tuple[Section, ...]] = (
+        Section("rows", ExportOptions, "which rows, and how they are written"),
     )
 
+    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
+    plan: Annotated[
+        str,
+        about(
+            "name of a plan in the dataset, or the folder of a plan",
+            example="best-fit-4096",
+            metavar="PLAN",
+        ),
+    ]
+    out: Annotated[
+        str,
+        about("folder for the rows", example="rows/", metavar="DIR"),
+    ]
+    json: Json = False
+    overwrite: Annotated[bool, about("replace an existing export")] = False
 
-def run(options: argparse.Namespace) -> int:
-    """Export, showing progress; returns the exit code."""
-    import msgspec
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.cli.tables import print_json
+        from tokenmill.load.export.rows import export
+        from tokenmill.store.plan import open_plan
+        from tokenmill.store.temporary import dataset_at
 
-    from tokenmill.cli.export_display import export_lines
-    from tokenmill.cli.meter import meter
-    from tokenmill.core.errors import UserError
-    from tokenmill.core.valid_values import refusal
-    from tokenmill.load.export.rows import export
-    from tokenmill.store.exports import ExportOptions
-    from tokenmill.store.plan import open_plan
-    from tokenmill.store.temporary import dataset_at
-
-    given = given_options(options, ExportOptions)
-    try:
-        chosen = msgspec.convert(given, ExportOptions)
-    except msgspec.ValidationError as error:
-        hint = "tokenmill export --help lists every option"
-        why = refusal(error, given, ExportOptions)
-        raise UserError("invalid export option", why=why, hint=hint) from error
-    with dataset_at(options.dataset) as dataset, meter() as advance:
-        plan = open_plan(dataset, options.plan)
-        report = export(
-            dataset, plan, options.out, chosen, overwrite=options.overwrite, advance=advance
-        )
-    if options.json:
-        print(msgspec.json.encode(report.manifest).decode())
+        chosen = make_options(ExportOptions, self.given.get("rows", {}), "the export")
+        with dataset_at(self.dataset) as dataset, meter() as advance:
+            plan = open_plan(dataset, self.plan)
+            report = export(
+                dataset, plan, self.out, chosen, overwrite=self.overwrite, advance=advance
+            )
+        if self.json:
+            print_json(report.manifest)
+            return 0
+        if report.already_there:
+            print("nothing to do: the export is complete")
+        print("\n".join(export_lines(report)))
         return 0
-    if report.already_there:
-        print("nothing to do: the export is complete")
-    print("\n".join(export_lines(report)))
-    return 0
+
+
+def export_lines(report: ExportReport) -> Iterator[str]:
+    """The lines that say what an export wrote."""
+    manifest = report.manifest
+    num_bytes = sum(file.bytes for file in manifest.files)
+    columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
+    rows, files = counted(manifest.num_sequences, "row"), counted(len(manifest.files), "file")
+    labels = manifest.options.labels
+    yield f"{rows} in {files}, {num_bytes:,} bytes"
+    yield f"columns: {columns}; labels {labels}; padding id {manifest.pad_id}"
+    if report.files_kept:
+        yield f"reused: {counted(report.files_kept, 'file')} of an interrupted export"
+    asked = min(manifest.options.sequences_per_file, manifest.num_sequences)
+    for length, fewer in report.rows_per_file.items():
+        if fewer < asked:
+            yield f"{fewer:,} rows of {length:,} tokens per file, to keep files under 512 MiB"

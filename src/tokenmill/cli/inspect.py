@@ -2,164 +2,154 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.options import add_tokenizer_argument
-from tokenmill.cli.parser import Parser, whole_number
-from tokenmill.cli.quantities import counted, unknown_facts
-from tokenmill.cli.tables import fact_lines
-from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
+from tokenmill.cli.parser import Command, Decoder, Json
+from tokenmill.cli.tables import fact_lines, print_json, print_table
+from tokenmill.cli.terminal import counted, painted, safe_text, unknown_facts, use_colour
 from tokenmill.core.errors import UserError
+from tokenmill.core.options import about
 
 if TYPE_CHECKING:
+    from tokenmill.report.sequence import Run, SegmentView, SequenceView
     from tokenmill.store.dataset import Dataset
+    from tokenmill.store.manifest import SourceEntry
 
-EXAMPLES = """\
+MAX_SHOWN_SOURCES = 20
+COLOURS = (36, 33, 32, 35)
+DIM, REVERSE = 2, 7
+LEGEND = "⟦end or beginning of a document⟧  ⟪no loss⟫"
+
+
+class Inspect(Command, kw_only=True):
+    """Print a dataset, a document, a plan or a sequence."""
+
+    usage: ClassVar[str] = "DIR [--document N | --plan PLAN [--sequence N]] [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill inspect corpus/
   tokenmill inspect corpus/ --document 17
   tokenmill inspect corpus/ --plan best-fit-4096
   tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3"""
 
-MAX_SHOWN_SOURCES = 20
+    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
+    document: Annotated[int | None, about("show document N, counted from 0")] = None
+    plan: Annotated[
+        str | None,
+        about("show a plan, by its name or folder", metavar="PLAN"),
+    ] = None
+    sequence: Annotated[int | None, about("show sequence N of the plan, from 0")] = None
+    tokenizer: Decoder = None
+    json: Json = False
+
+    def run(self) -> int:
+        if self.sequence is not None and self.plan is None:
+            raise UserError("--sequence needs --plan", hint="add --plan with the name of the plan")
+        if self.document is not None and self.plan is not None:
+            raise UserError("--document and --plan cannot be combined", hint="give one of them")
+        from tokenmill.store.temporary import dataset_at
+
+        with dataset_at(self.dataset) as dataset:
+            if self.plan is not None and self.sequence is not None:
+                self._show_sequence(dataset, self.plan, self.sequence)
+            elif self.plan is not None:
+                self._show_plan(dataset, self.plan)
+            elif self.document is not None:
+                self._show_document(dataset, self.document)
+            else:
+                self._show_dataset(dataset)
+        return 0
+
+    def _show_document(self, dataset: Dataset, number: int) -> None:
+        from tokenmill.report.inspect import view_document
+
+        view = view_document(dataset, number, self.tokenizer)
+        if self.json:
+            print_json(view)
+            return
+        facts = {name: value for name, value in view.facts.items() if value is not None}
+        described = ", ".join(f"{name} {value}" for name, value in facts.items())
+        where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
+        print(f"{where}; {safe_text(described)}\n")
+        for piece in view.pieces:
+            print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
+        print()
+
+    def _show_plan(self, dataset: Dataset, name: str) -> None:
+        from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
+        from tokenmill.pack.planning import PlanReport, figures_of, place_of
+        from tokenmill.store.plan import open_plan
+
+        plan = open_plan(dataset, name)
+        report = PlanReport(plan, figures_of(plan), already_there=True)
+        place = "" if dataset.origin is None else place_of(plan, dataset)
+        if self.json:
+            print_json(plan_values(report, place))
+            return
+        print("\n".join([*plan_lines(report, place), "", *sequence_pictures(plan)]))
+
+    def _show_sequence(self, dataset: Dataset, name: str, number: int) -> None:
+        from tokenmill.report.sequence import view_sequence
+        from tokenmill.store.plan import open_plan
+
+        plan = open_plan(dataset, name)
+        view = view_sequence(dataset, plan, number, self.tokenizer)
+        if self.json:
+            print_json(view)
+            return
+        print("\n".join(sequence_lines(view, colour=use_colour())))
+
+    def _show_dataset(self, dataset: Dataset) -> None:
+        import msgspec
+
+        from tokenmill.cli.summary import ids_text, subset_facts
+        from tokenmill.report.contents import count_subsets, run_if_kept
+        from tokenmill.report.inspect import edge_views
+
+        manifest, subsets = dataset.manifest, count_subsets(dataset)
+        run = run_if_kept(dataset)
+        if self.json:
+            summary = msgspec.to_builtins(manifest)
+            del summary["shards"], summary["rejected"]
+            audit = msgspec.to_builtins(run.audit) if run and run.audit else None
+            shards = len(manifest.shards)
+            print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
+            return
+        totals, tokenizer = manifest.totals, manifest.tokenizer
+        rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
+        facts = {
+            "dataset": f"{dataset.location} (id {manifest.dataset_id}, "
+            f"format {manifest.format_version})",
+            "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
+            "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
+            f"{totals.tokens / max(totals.documents, 1):,.0f} per document",
+            "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
+            **dict(unknown_facts(totals.unknown_tokens, totals.tokens)),
+            "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
+            f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
+        }
+        if tokenizer.fingerprint:
+            facts["fingerprint"] = safe_text(tokenizer.fingerprint)
+        if run is not None:
+            facts["encoded by"] = f"{safe_text(run.engine)}, {ids_text(run)}"
+        lines = [*facts.items(), *subset_facts(subsets)]
+        print("\n".join(fact_lines(lines, 11)), "\n")
+        shown = manifest.sources[:MAX_SHOWN_SOURCES]
+        print_table(("source", "documents", "tokens", "rejected"), [*map(_counts, shown)])
+        if len(manifest.sources) > MAX_SHOWN_SOURCES:
+            print(f"and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
+        for number, first, last in edge_views(dataset, self.tokenizer):
+            print(f"\ndocument {number} begins  {_one_line(first)}")
+            print(f"{'':>10}and ends  {_one_line(last)}")
 
 
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill inspect DIR [--document N | --plan PLAN [--sequence N]] [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument(
-        "--document", type=whole_number, metavar="N", help="show document N, counted from 0"
-    )
-    parser.add_argument("--plan", metavar="PLAN", help="show a plan, by its name or folder")
-    parser.add_argument(
-        "--sequence", type=whole_number, metavar="N", help="show sequence N of the plan, from 0"
-    )
-    add_tokenizer_argument(parser)
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Print a dataset, a document, a plan or a sequence; returns the exit code."""
-    if options.sequence is not None and options.plan is None:
-        raise UserError("--sequence needs --plan", hint="add --plan with the name of the plan")
-    if options.document is not None and options.plan is not None:
-        raise UserError("--document and --plan cannot be combined", hint="give one of them")
-    from tokenmill.store.temporary import dataset_at
-
-    with dataset_at(options.dataset) as dataset:
-        if options.sequence is not None:
-            _show_sequence(dataset, options)
-        elif options.plan is not None:
-            _show_plan(dataset, options)
-        elif options.document is not None:
-            _show_document(dataset, options)
-        else:
-            _show_dataset(dataset, options)
-    return 0
-
-
-def _show_document(dataset: Dataset, options: argparse.Namespace) -> None:
-    from tokenmill.report.inspect import view_document
-
-    view = view_document(dataset, options.document, options.tokenizer)
-    if options.json:
-        _print_json(dataclasses.asdict(view))
-        return
-    facts = {name: value for name, value in view.facts.items() if value is not None}
-    described = ", ".join(f"{name} {value}" for name, value in facts.items())
-    where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
-    print(f"{where}; {safe_text(described)}\n")
-    for piece in view.pieces:
-        print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
-    print()
-
-
-def _show_plan(dataset: Dataset, options: argparse.Namespace) -> None:
-    from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-    from tokenmill.pack.planning import PlanReport, figures_of, place_of
-    from tokenmill.store.plan import open_plan
-
-    plan = open_plan(dataset, options.plan)
-    report = PlanReport(plan, figures_of(plan), already_there=True)
-    place = "" if dataset.origin is None else place_of(plan, dataset)
-    if options.json:
-        _print_json(plan_values(report, place))
-        return
-    print("\n".join([*plan_lines(report, place), "", *sequence_pictures(plan)]))
-
-
-def _show_sequence(dataset: Dataset, options: argparse.Namespace) -> None:
-    from tokenmill.cli.sequence_display import sequence_lines
-    from tokenmill.report.sequence import view_sequence
-    from tokenmill.store.plan import open_plan
-
-    plan = open_plan(dataset, options.plan)
-    view = view_sequence(dataset, plan, options.sequence, options.tokenizer)
-    if options.json:
-        _print_json(dataclasses.asdict(view))
-        return
-    print("\n".join(sequence_lines(view, colour=use_colour())))
-
-
-def _show_dataset(dataset: Dataset, options: argparse.Namespace) -> None:
-    import msgspec
-
-    from tokenmill.cli.subsets import subset_facts
-    from tokenmill.cli.summary import ids_text
-    from tokenmill.report.contents import count_subsets, run_if_kept
-    from tokenmill.report.inspect import edge_views
-
-    manifest, subsets = dataset.manifest, count_subsets(dataset)
-    run = run_if_kept(dataset)
-    if options.json:
-        summary = msgspec.to_builtins(manifest)
-        del summary["shards"], summary["rejected"]
-        audit = msgspec.to_builtins(run.audit) if run and run.audit else None
-        shards = len(manifest.shards)
-        _print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
-        return
-    totals, tokenizer = manifest.totals, manifest.tokenizer
-    rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
-    facts = {
-        "dataset": f"{dataset.location} (id {manifest.dataset_id}, "
-        f"format {manifest.format_version})",
-        "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
-        "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
-        f"{totals.tokens / max(totals.documents, 1):,.0f} per document",
-        "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
-        **dict(unknown_facts(totals.unknown_tokens, totals.tokens)),
-        "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
-        f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
-    }
-    if tokenizer.fingerprint:
-        facts["fingerprint"] = safe_text(tokenizer.fingerprint)
-    if run is not None:
-        facts["encoded by"] = f"{safe_text(run.engine)}, {ids_text(run)}"
-    lines = [*facts.items(), *subset_facts(subsets)]
-    print("\n".join(fact_lines(lines, 11)), "\n")
-    header = f"{'documents':>12} {'tokens':>15} {'rejected':>9}  source"
-    print(painted(header, BOLD) if use_colour() else header)
-    for source in manifest.sources[:MAX_SHOWN_SOURCES]:
-        counts = source.counts
-        note = "  (left out: damaged)" if source.quarantined else ""
-        numbers = f"{counts.documents:>12,} {counts.tokens:>15,} {counts.num_rejected:>9,}"
-        print(f"{numbers}  {safe_text(source.name)}{note}")
-    if len(manifest.sources) > MAX_SHOWN_SOURCES:
-        print(f"{'':>38}  and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
-    for number, first, last in edge_views(dataset, options.tokenizer):
-        print(
-            f"\ndocument {number} begins  {_one_line(first)}\n{'':>10}and ends  {_one_line(last)}"
-        )
-
-
-def _print_json(value: dict[str, object]) -> None:
-    import msgspec
-
-    print(msgspec.json.encode(value).decode())
+def _counts(source: SourceEntry) -> list[str]:
+    """The row of a source in the table."""
+    counts = source.counts
+    note = " (left out: damaged)" if source.quarantined else ""
+    numbers = (counts.documents, counts.tokens, counts.num_rejected)
+    return [f"{source.name}{note}", *(f"{number:,}" for number in numbers)]
 
 
 def _marked(text: str) -> str:
@@ -169,3 +159,36 @@ def _marked(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return safe_text(text).replace("\n", "⏎").replace("\t", "⇥")
+
+
+def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
+    """The lines of a sequence, document by document.
+
+    In colour, tokens at document boundaries are shown in reverse video, and tokens without loss
+    are dimmed. Without colour, both are put in brackets.
+    """
+    for number, segment in enumerate(view.segments):
+        style = COLOURS[number % len(COLOURS)] if colour else None
+        yield painted(_head(segment), style, REVERSE) if style else f"== {_head(segment)}"
+        yield "".join(_run(run, style) for run in segment.runs)
+    legend = "reverse: ends of documents; dim: no loss" if colour else LEGEND
+    yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {legend}"
+
+
+def _head(segment: SegmentView) -> str:
+    stop = segment.start + segment.num_tokens
+    whole = segment.num_tokens == segment.document_tokens
+    part = "all" if whole else f"{segment.start:,} to {stop:,}"
+    origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
+    return safe_text(
+        f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
+    )
+
+
+def _run(run: Run, style: int | None) -> str:
+    text = safe_text(run.text)
+    if style is None:
+        text = text if run.kind == "text" else f"⟦{text}⟧"
+        return text if run.has_loss else f"⟪{text}⟫"
+    codes = [style, *([REVERSE] if run.kind != "text" else []), *([] if run.has_loss else [DIM])]
+    return painted(text, *codes)

@@ -1,26 +1,73 @@
-"""Progress of a stage: one line redrawn on a terminal, a line every ten seconds elsewhere."""
+"""How far something is: one line redrawn on a terminal, a line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tokenmill.cli.quantities import duration_text
+from tokenmill.cli.tables import bar
+from tokenmill.cli.terminal import duration_text
 
 REDRAW_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
 """Time between two lines off a terminal. Shorter stages print nothing."""
-COMPILING = "compiling the packing strategies for this machine; later runs will not have to"
+WIDE = 100
+"""The longer bar is drawn from this terminal width on."""
+ERASE = "\r\x1b[K"
+
+
+class Meter:
+    """The line on standard error. Call `clear` before printing anything else, and at the end."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._drawn_at = 0.0 if self._on_terminal else time.monotonic()
+        self._is_drawn = False
+        self._stage, self._begun = "", 0.0
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Show the progress of a stage and the time left."""
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._begun = stage, now
+        share = done / max(total, 1)
+        left = ""
+        if 0 < share < 1 and now - self._begun > 1:
+            left = f", {duration_text((now - self._begun) * (1 - share) / share)} left"
+        self.draw(share, f"{stage}{left}")
+
+    def draw(self, share: float, text: str) -> None:
+        """Show a share and a text, unless the line is fresh enough.
+
+        On a terminal, parts of the text that do not fit are left out.
+        """
+        now = time.monotonic()
+        if now - self._drawn_at < (REDRAW_SECONDS if self._on_terminal else PLAIN_SECONDS):
+            return
+        self._drawn_at = now
+        if not self._on_terminal:
+            print(f"{share:>11.1%}  {text}", file=sys.stderr, flush=True)
+            return
+        columns = _columns()
+        head = f"{bar(share, '·', 24 if columns >= WIDE else 10)} {share:4.0%} "
+        line = f"{head}{_fitted(text, columns - len(head) - 1)}"
+        print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
+        self._is_drawn = True
+
+    def clear(self) -> None:
+        """Remove the line from a terminal."""
+        if self._is_drawn:
+            print(ERASE, end="", file=sys.stderr, flush=True)
+            self._is_drawn, self._drawn_at = False, 0.0
 
 
 @contextmanager
 def meter() -> Iterator[Callable[[str, int, int], None]]:
-    """A callback for (stage, done, total) that draws one line, and removes it at the end.
-
-    Off a terminal, it prints a line every ten seconds.
-    """
+    """Yield a callback for (stage, done, total) that draws the line, and remove it at the end."""
     drawn = Meter()
     try:
         yield drawn.advance
@@ -37,7 +84,8 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
 
     def tell() -> None:
         drawn.clear()
-        print(COMPILING, file=sys.stderr, flush=True)
+        what = "compiling the packing strategies for this machine; later runs will not have to"
+        print(what, file=sys.stderr, flush=True)
 
     try:
         with telling_of_compilation(tell):
@@ -46,36 +94,19 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
         drawn.clear()
 
 
-class Meter:
-    """The progress line. Call `clear` before printing anything else, and at the end."""
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # not a terminal, as in tests
+        return 80
 
-    def __init__(self) -> None:
-        self._on_terminal = sys.stderr.isatty()
-        self._shown = 0.0 if self._on_terminal else time.monotonic()
-        self._width = 0
-        self._stage, self._begun = "", 0.0
 
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Show the progress of a stage and the time left, unless the line is fresh enough."""
-        now = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._begun = stage, now
-        if now - self._shown < (REDRAW_SECONDS if self._on_terminal else PLAIN_SECONDS):
-            return
-        self._shown = now
-        share = done / max(total, 1)
-        left = ""
-        if 0 < share < 1 and now - self._begun > 1:
-            left = f", {duration_text((now - self._begun) * (1 - share) / share)} left"
-        line = f"{stage} {share:.0%}{left}"
-        if not self._on_terminal:
-            print(line, file=sys.stderr, flush=True)
-            return
-        self._width = max(self._width, len(line))
-        print(f"\r{line:<{self._width}} ", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Remove the line from a terminal."""
-        if self._width:
-            print("\r" + " " * (self._width + 1) + "\r", end="", file=sys.stderr, flush=True)
-            self._width, self._shown = 0, 0.0
+def _fitted(line: str, room: int) -> str:
+    """The first parts of a line that fit into `room` characters; parts are never cut."""
+    fitted = ""
+    for part in re.split(r"(?<=[,;]) ", line):
+        longer = f"{fitted} {part}".lstrip()
+        if fitted and len(longer.rstrip(",;")) > room:
+            break
+        fitted = longer
+    return fitted.rstrip(",;")

@@ -2,103 +2,99 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.options import add_section, given_options
-from tokenmill.cli.parser import Parser
+from tokenmill.cli.parser import Command, Section
 from tokenmill.cli.terminal import safe_text
+from tokenmill.core.options import about
 from tokenmill.pack.options import PackOptions
 
 if TYPE_CHECKING:
     from tokenmill.pack.planning import PlanReport
     from tokenmill.store.dataset import Dataset
 
-EXAMPLES = """\
+
+class Pack(Command, kw_only=True):
+    """Plan sequences, or compare plans."""
+
+    usage: ClassVar[str] = "DIR --sequence-length N [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill pack corpus/ --sequence-length 4096
   tokenmill pack corpus/ --sequence-length 8192 --packing next-fit --long-documents drop
   tokenmill pack corpus/ --sequence-length 4096 --compare"""
-
-
-COMMON = (
-    *("sequence_length", "packing", "long_documents", "max_segments", "subset", "name"),
-    *("plan_out", "overwrite", "compare"),
-)
-
-
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill pack DIR --sequence-length N [options]"
-    parser.epilog = EXAMPLES
-    parser.common = COMMON
-    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument("--name", help="name of the plan (default: strategy, length and subset)")
-    parser.add_argument(
-        "--plan-out", metavar="DIR", help="folder for the plan, outside the dataset"
+    common: ClassVar[tuple[str, ...]] = (
+        *("sequence_length", "packing", "long_documents", "max_segments", "subset", "name"),
+        *("plan_out", "overwrite", "compare"),
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing plan")
-    parser.add_argument(
-        "--compare", action="store_true", help="compare all strategies; writes nothing"
+    sections: ClassVar[tuple[Section, ...]] = (
+        Section("plan", PackOptions, "limits, cuts, windows, weights"),
     )
-    parser.add_argument("--json", action="store_true", help="figures as JSON on stdout")
-    add_section(parser.add_argument_group("plan", "limits, cuts, windows, weights"), PackOptions)
 
+    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
+    name: Annotated[
+        str | None,
+        about("name of the plan (default: strategy, length and subset)"),
+    ] = None
+    plan_out: Annotated[
+        str | None,
+        about("folder for the plan, outside the dataset", metavar="DIR"),
+    ] = None
+    overwrite: Annotated[bool, about("replace an existing plan")] = False
+    compare: Annotated[bool, about("compare all strategies; writes nothing")] = False
+    json: Annotated[bool, about("figures as JSON on stdout")] = False
 
-def run(options: argparse.Namespace) -> int:
-    """Plan, or compare plans; returns the exit code."""
-    from tokenmill.core.errors import UserError
-    from tokenmill.run.recipe.checks import make_pack_options
-    from tokenmill.store.temporary import dataset_at
+    def run(self) -> int:
+        from tokenmill.core.errors import UserError
+        from tokenmill.run.recipe.checks import make_pack_options
+        from tokenmill.store.temporary import dataset_at
 
-    chosen = make_pack_options(
-        given_options(options, PackOptions), to_compare=options.compare, command="tokenmill pack"
-    )
-    if options.name is not None and options.plan_out:
-        raise UserError("--name and --plan-out cannot be combined")
-    with dataset_at(options.dataset) as dataset:
-        if options.compare:
-            return _compare(dataset, chosen, json=options.json)
-        return _pack(dataset, chosen, options)
-
-
-def _pack(dataset: Dataset, chosen: PackOptions, options: argparse.Namespace) -> int:
-    import msgspec
-
-    from tokenmill.cli.meter import planning_meter
-    from tokenmill.cli.plan_display import plan_lines, plan_values
-    from tokenmill.pack.planning import named_plan_folder, pack, place_of
-
-    folder = options.plan_out or None
-    if options.name is not None:
-        folder = named_plan_folder(dataset, options.name)
-    with planning_meter() as advance:
-        report = pack(dataset, chosen, folder, overwrite=options.overwrite, advance=advance)
-    place = "" if dataset.origin is None else place_of(report.plan, dataset)
-    if options.json:
-        print(msgspec.json.encode(plan_values(report, place)).decode())
+        chosen = make_pack_options(self.given.get("plan", {}), to_compare=self.compare)
+        if self.name is not None and self.plan_out:
+            raise UserError("--name and --plan-out cannot be combined")
+        with dataset_at(self.dataset) as dataset:
+            if self.compare:
+                self._compare(dataset, chosen)
+            else:
+                self._pack(dataset, chosen)
         return 0
-    if report.already_there:
-        print("nothing to do: the plan is complete")
-    print("\n".join(plan_lines(report, place)))
-    command = ["tokenmill", "inspect", options.dataset, "--plan", _called(report, dataset)]
-    print(f"\nnext: {safe_text(shlex.join(command))}")
-    return 0
+
+    def _pack(self, dataset: Dataset, chosen: PackOptions) -> None:
+        from tokenmill.cli.meter import planning_meter
+        from tokenmill.cli.plan_display import plan_lines, plan_values
+        from tokenmill.cli.tables import print_json
+        from tokenmill.pack.planning import named_plan_folder, pack, place_of
+
+        named = None if self.name is None else named_plan_folder(dataset, self.name)
+        folder = named or self.plan_out or None
+        with planning_meter() as advance:
+            report = pack(dataset, chosen, folder, overwrite=self.overwrite, advance=advance)
+        place = "" if dataset.origin is None else place_of(report.plan, dataset)
+        if self.json:
+            print_json(plan_values(report, place))
+            return
+        if report.already_there:
+            print("nothing to do: the plan is complete")
+        print("\n".join(plan_lines(report, place)))
+        command = ["tokenmill", "inspect", self.dataset, "--plan", _called(report, dataset)]
+        print(f"\nnext: {safe_text(shlex.join(command))}")
+
+    def _compare(self, dataset: Dataset, chosen: PackOptions) -> None:
+        from tokenmill.cli.meter import planning_meter
+        from tokenmill.cli.plan_display import comparison_lines
+        from tokenmill.cli.tables import print_json
+        from tokenmill.pack.comparison import compare
+
+        with planning_meter() as advance:
+            rows = compare(dataset, chosen, advance)
+        if self.json:
+            print_json(rows)
+        else:
+            print("\n".join(comparison_lines(rows, chosen.ranks)))
 
 
 def _called(report: PlanReport, dataset: Dataset) -> str:
     """The name of a plan, or its folder if it is outside the dataset."""
     folder = report.plan.folder
     return folder.name if folder.parent == dataset.folder / "plans" else str(folder)
-
-
-def _compare(dataset: Dataset, chosen: PackOptions, *, json: bool) -> int:
-    from tokenmill.cli.meter import planning_meter
-    from tokenmill.cli.plan_display import comparison_json, comparison_lines
-    from tokenmill.pack.comparison import compare
-
-    with planning_meter() as advance:
-        rows = compare(dataset, chosen, advance)
-    print(comparison_json(rows) if json else "\n".join(comparison_lines(rows, chosen.ranks)))
-    return 0

@@ -1,4 +1,4 @@
-"""An argument parser with a short help and short error messages.
+"""Commands: their flags follow from the fields of structs (`core/options.py`).
 
 `--help` shows the options in `common`, `--help GROUP` the options of one group, and `--help-all`
 every option. Without `common`, `--help` shows everything.
@@ -7,51 +7,198 @@ every option. Without `common`, `--help` shows everything.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+import typing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn
+
+import msgspec
+from msgspec import Meta
 
 from tokenmill.cli.terminal import coloured_help
 from tokenmill.core.errors import UserError
+from tokenmill.core.options import MISSING, Option, OptionError, about, make_options, options_of
 from tokenmill.core.suggestions import advice_for, did_you_mean, nearest
+from tokenmill.core.values import members_of
 
 FIRST_COLUMN = 30
+LONGEST_METAVAR = 40
+UNSET = argparse.SUPPRESS
+METAVARS = {"bytes": "SIZE", "escaped": "TEXT"}
+
+Json = Annotated[bool, about("the result as JSON on stdout")]
+Decoder = Annotated[
+    str | None,
+    about(
+        "the Python tokenizer that built the dataset; not needed for other tokenizers",
+        metavar="python:MODULE:NAME",
+    ),
+]
+Events = Annotated[bool, about("events as JSON lines on stdout")]
+
+
+class Section(NamedTuple):
+    """A group of flags that are fields of another struct than the command itself."""
+
+    name: str
+    kind: type[msgspec.Struct]
+    summary: str = ""
+    """By default the first line of the struct's docstring."""
+    without: Collection[str] = ()
+    only: Collection[str] = ()
+    prefix: str = ""
+
+    @property
+    def options(self) -> dict[str, Option]:
+        """The options by flag, without dashes."""
+        names = self.only or options_of(self.kind)
+        found = {name: options_of(self.kind)[name] for name in names if name not in self.without}
+        return {f"{self.prefix}{name}".replace("_", "-"): each for name, each in found.items()}
+
+
+class StoreOptions(msgspec.Struct, kw_only=True):
+    """S3-compatible stores, public buckets."""
+
+    endpoint: Annotated[
+        str | None,
+        about("address of an S3-compatible store (default: that of the cloud)", metavar="URL"),
+    ] = None
+    anonymous: Annotated[bool, about("read public buckets without credentials")] = False
+
+
+class Command(msgspec.Struct, kw_only=True):
+    """The base of commands. Its fields are options; `run` does the work."""
+
+    usage: ClassVar[str]
+    examples: ClassVar[str] = ""
+    common: ClassVar[tuple[str, ...]] = ()
+    """Names of the options that most people need, in this order."""
+    sections: ClassVar[tuple[Section, ...]] = ()
+
+    given: Annotated[dict[str, dict[str, Any]], Meta(extra={"hidden": True})] = {}
+    """The flags of each section, by the names of its options, with values as they were typed."""
+    command_line: Annotated[tuple[str, ...], Meta(extra={"hidden": True})] = ()
+    """All words of the command line, from the name of the command."""
+
+    def run(self) -> int:
+        """Do the work; returns the exit code."""
+        raise NotImplementedError
+
+
+class Debugging(msgspec.Struct, kw_only=True):
+    """Options of every command."""
+
+    debug: Annotated[bool, about("show tracebacks")] = False
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports mistakes as UserErrors and suggests the nearest known name."""
+    """A parser of one command. It reports mistakes as UserErrors and suggests known names."""
 
-    common: Sequence[str] = ()
-    """Names of the options that most people need, in this order."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(add_help=False, allow_abbrev=False, **options)
+    def __init__(self, name: str, kind: type[Command], summary: str) -> None:
+        description = f"{summary[0].upper()}{summary[1:]}."
+        super().__init__(
+            f"tokenmill {name}", description=description, add_help=False, allow_abbrev=False
+        )
+        self.usage, self.epilog, self._kind = f"{self.prog} {kind.usage}", kind.examples, kind
+        self._flags: dict[str, tuple[str, Option]] = {}
+        """The flag of each option by its path and by its name, with the option."""
+        self._in_file: set[str] = set()
+        """The options that a file can hold and this command line does not."""
+        self._sections = [
+            *kind.sections,
+            Section("store", StoreOptions, "S3-compatible stores, public buckets"),
+        ]
         self.add_argument("-h", "--help", action="help", help="show this help")
-        self.add_argument("--help-all", action="help", help="show every option")
+        if kind.common:
+            self.add_argument("--help-all", action="help", help="show every option")
+        self._add_all(self, Section("", kind))
+        self._add_all(self, Section("", Debugging))
+        for section in self._sections:
+            doc = (section.kind.__doc__ or "").splitlines()[0].rstrip(".")
+            summary = section.summary or doc[:1].lower() + doc[1:]
+            self._add_all(self.add_argument_group(section.name, summary), section)
 
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does, but report unknown options before missing ones."""
-        given = [] if args is None else list(_before_separator(args))
-        if self._subparsers is None or given[:1] in (["-h"], ["--help"], ["--help-all"]):
-            self._show_help(given)
-            self._refuse_unknown(given)
-        return super().parse_known_args(args, namespace)
+    def read(self, words: Sequence[str]) -> tuple[Command, StoreOptions] | None:
+        """Make the command, and the options of stores, from the words after its name.
 
-    def _show_help(self, arguments: Sequence[str]) -> None:
+        If they ask for help, it is printed, and the result is None.
+
+        Raises:
+            UserError: a word or a value is wrong.
+        """
+        given = list(_before_separator(words))
+        if self._has_shown_help(given):
+            return None
+        self._refuse_unknown(given)
+        values: dict[str, dict[str, Any]] = {}
+        typed = vars(self.parse_args(words))
+        if "config" in typed or "set" in typed:
+            names = {name for path in typed for name in (path, path.rpartition(".")[2])}
+            self._in_file = self._flags.keys() - names
+        for path, value in typed.items():
+            section, _, name = path.rpartition(".")
+            values.setdefault(section, {})[name] = value
+        own = values.pop("", {})
+        own.pop("debug", None)
+        stores = make_options(StoreOptions, values.pop("store", {}), "the command")
+        command = make_options(self._kind, own, "the command")
+        return msgspec.structs.replace(
+            command, given=values, command_line=(*self.prog.split()[1:], *words)
+        ), stores
+
+    def in_flags(self, error: OptionError) -> UserError:
+        """The error about options as the user of this command typed them."""
+        lines = [problem.said(self.flag) for problem in error.problems]
+        absent = [each.option for each in error.problems if each.text.startswith(MISSING)]
+        known = [self._flags[path] for path in map(self._known, absent) if path]
+        examples = [
+            f"{flag} {option.examples[0]}" if flag.startswith("-") else option.examples[0]
+            for flag, option in known
+            if option.examples
+        ]
+        hint = f"{self.prog} --help-all lists every option"
+        if examples:
+            which = "it" if len(examples) == 1 else "them"
+            example = " ".join(dict.fromkeys(examples))
+            hint = f"add {which}, for example: {example}; {self.prog} --help shows the options"
+        if len(lines) == 1:
+            return UserError(lines[0], where=error.where, hint=hint)
+        what = f"{error.subject} has {len(lines)} problems"
+        return UserError(what, where=error.where, why="\n       ".join(lines), hint=hint)
+
+    def flag(self, path: str) -> str:
+        """The flag of an option, or its path if this command has no such flag."""
+        known = self._known(path)
+        return path if not known or known in self._in_file else self._flags[known][0]
+
+    def _known(self, path: str) -> str:
+        names = (path, path.rpartition(".")[2])
+        return next((name for name in names if name in self._flags), "")
+
+    def _add_all(self, group: argparse._ActionsContainer, section: Section) -> None:
+        for name, option in section.options.items():
+            if option.extra.get("hidden"):
+                continue
+            path = f"{section.name}.{option.name}".lstrip(".")
+            flag = _add(group, name, path, option)
+            for known in (path, option.name):
+                self._flags.setdefault(known, (flag, option))
+
+    def _has_shown_help(self, words: Sequence[str]) -> bool:
         for flag in ("--help-all", "--help", "-h"):
-            if flag in arguments:
-                following = arguments[arguments.index(flag) + 1 :][:1]
+            if flag in words:
+                following = words[words.index(flag) + 1 :][:1]
                 group = "".join(word for word in following if not word.startswith("-"))
                 text = self.help_of("all" if flag == "--help-all" else group)
                 print(coloured_help(text), end="", flush=True)
-                self.exit()
+                return True
+        return False
 
-    def _refuse_unknown(self, arguments: Sequence[str]) -> None:
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        given = [argument.partition("=")[0] for argument in arguments]
+        given = [word.partition("=")[0] for word in words]
         unknown = [flag for flag in given if flag.startswith("--") and flag not in known]
         if not unknown:
             return
@@ -65,29 +212,14 @@ class Parser(argparse.ArgumentParser):
             hint=f"{hint}{self.prog} --help-all lists every option",
         )
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        choices = [str(choice) for choice in action.choices]
-        name = action.option_strings[-1] if action.option_strings else str(action.metavar)
-        raise UserError(
-            f"{value!r} is not a valid value of {name}",
-            why=f"choose from {', '.join(choices)}",
-            hint=did_you_mean(str(value), choices),
-        )
-
     def error(self, message: str) -> NoReturn:
         """Raise a UserError."""
-        missing = "the following arguments are required: "
-        if message.startswith(missing):
-            names = message.removeprefix(missing)
-            message = f"{names} {'are' if ', ' in names else 'is'} required"
+        absent = "the following arguments are required: "
+        if message.startswith(absent):
+            names = message.removeprefix(absent)
+            message = f"{names} {'are' if ', ' in names else 'is'} missing"
         hint = f"{self.prog} --help shows the options and an example"
         raise UserError(message.removeprefix("argument "), hint=hint)
-
-    def format_help(self) -> str:
-        """Return the short help."""
-        return self.help_of("")
 
     def help_of(self, group: str) -> str:
         """Return the help of a group of options, of all options ("all"), or the short help ("").
@@ -95,54 +227,38 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: the group does not exist.
         """
-        groups = {title: actions for title, _, actions in self._groups()}
-        if group not in ("", "all", *groups):
+        arguments, options, *groups = self._action_groups
+        titles = {each.title or "": each for each in groups}
+        if group not in ("", "all", *titles):
             raise UserError(
                 f"unknown group of options {group!r}",
-                why=f"the groups are {', '.join(groups)}",
-                hint=did_you_mean(group, groups, "--help-all shows every option"),
+                why=f"the groups are {', '.join(titles)}",
+                hint=did_you_mean(group, titles, "--help-all shows every option"),
             )
         width = min(shutil.get_terminal_size().columns, 100) - 2
         formatter = _Formatter(self.prog, 2, FIRST_COLUMN, width)
-        if group in groups:
-            _add_section(formatter, f"{group} options", groups[group])
+        if group in titles:
+            _show(formatter, f"{group} options", titles[group]._group_actions)
             return formatter.format_help()
         formatter.add_text(self.description)
         formatter.add_usage(self.usage, self._actions, [])
         formatter.add_text(self.epilog)
-        own = [action for action in self._own() if self.common or action.dest != "help_all"]
-        _add_section(formatter, "arguments", [a for a in own if not a.option_strings])
-        short = bool(self.common) and group != "all"
-        options = [action for action in own if action.option_strings]
-        _add_section(formatter, "options", self._most_used(options) if short else options)
-        if short:
-            formatter.add_text(self._more())
+        _show(formatter, "arguments", arguments._group_actions)
+        if group == "all" or not self._kind.common:
+            _show(formatter, "options", options._group_actions)
+            for title, each in titles.items():
+                _show(formatter, f"{title} options", each._group_actions)
         else:
-            for title, actions in groups.items():
-                _add_section(formatter, f"{title} options", actions)
+            _show(formatter, "options", self._most_used())
+            lines = [f"  {title:<12}{each.description}" for title, each in titles.items()]
+            more = f"more options: {self.prog} --help GROUP or --help-all"
+            formatter.add_text("\n".join([more, *lines]))
         return formatter.format_help()
 
-    def _own(self) -> list[argparse.Action]:
-        """The actions that are in no group."""
-        grouped = {id(action) for _, _, actions in self._groups() for action in actions}
-        return [action for action in self._actions if id(action) not in grouped]
-
-    def _groups(self) -> list[tuple[str, str, list[argparse.Action]]]:
-        """Title, summary and options of each group."""
-        return [
-            (group.title or "", group.description or "", group._group_actions)
-            for group in self._action_groups[2:]  # argparse itself makes the first two
-        ]
-
-    def _most_used(self, others: Iterable[argparse.Action]) -> list[argparse.Action]:
-        by_name = {action.dest: action for action in self._actions}
-        chosen = [by_name[name] for name in self.common if name in by_name]
-        return [*chosen, *(a for a in others if a not in chosen and a.dest in ("json", "help"))]
-
-    def _more(self) -> str:
-        lines = [f"more options: {self.prog} --help GROUP or --help-all"]
-        lines += [f"  {title:<12}{summary}" for title, summary, _ in self._groups()]
-        return "\n".join(lines)
+    def _most_used(self) -> list[argparse.Action]:
+        known = self._option_string_actions
+        flags = [f"--{name.replace('_', '-')}" for name in (*self._kind.common, "help", "json")]
+        return [known[flag] for flag in flags if flag in known]
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -152,39 +268,88 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
-def whole_number(text: str) -> int:
-    """Parse a whole number; for the `type` of an argument."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from error
-
-
-def length(text: str) -> int:
-    """Parse a number of tokens, such as 4096 or 4k; for the `type` of an argument."""
-    from tokenmill.run.recipe.spellings import parse_length
-
-    try:
-        return parse_length(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def lengths(text: str) -> list[int]:
-    """Parse numbers of tokens separated by commas."""
-    return [length(part) for part in text.split(",")]
-
-
-def _before_separator(arguments: Sequence[str]) -> Iterator[str]:
-    for argument in arguments:
-        if argument == "--":
-            return
-        yield argument
-
-
-def _add_section(
+def _show(
     formatter: argparse.HelpFormatter, title: str, actions: Iterable[argparse.Action]
 ) -> None:
     formatter.start_section(title)
     formatter.add_arguments(actions)
     formatter.end_section()
+
+
+def _before_separator(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word == "--":
+            return
+        yield word
+
+
+def _add(group: argparse._ActionsContainer, name: str, path: str, option: Option) -> str:
+    """Add the flag of an option to a parser, and return it. Its value stays as it is typed."""
+    text = f"{option.description}{_default_text(option.default)}"
+    if "positional" in option.extra:
+        flag = str(option.extra["positional"])
+        nargs = None if option.item is None else "+" if option.is_required else "*"
+        shown = text.replace("%", "%%")
+        group.add_argument(path, nargs=nargs, default=UNSET, metavar=flag, help=shown)
+        return flag
+    flag = f"--{name}"
+    if option.default is True:
+        flag = f"--no-{name}"
+        how: dict[str, Any] = {"action": "store_const", "const": False}
+        text = f"do not {option.description}"
+    elif option.kind is bool and type(None) in members_of(option.hint):
+        how = {"action": argparse.BooleanOptionalAction}
+    elif option.kind is bool:
+        how = {"action": "store_const", "const": True}
+    else:
+        metavar = _metavar(option)
+        if option.choices and "{" not in metavar and "choices" not in option.extra:
+            text = (
+                f"{option.description}; one of {', '.join(option.choices)}"
+                f"{_default_text(option.default)}"
+            )
+        how = {"metavar": metavar}
+        if option.extra.get("unit") == "escaped":
+            how["type"] = with_line_ends
+        if typing.get_origin(option.kind) is list:
+            how |= {"nargs": "+"} if "nargs" in option.extra else {"action": "append"}
+    group.add_argument(flag, dest=path, default=UNSET, help=text.replace("%", "%%"), **how)
+    for choice in option.choices[:-2] if option.kind is bool else ():
+        group.add_argument(  # a flag of its own, so that --overwrite does not take the next word
+            f"{flag}={choice}",
+            dest=path,
+            default=UNSET,
+            action="store_const",
+            const=choice,
+            help=argparse.SUPPRESS,
+        )
+    return flag
+
+
+def _metavar(option: Option) -> str:
+    unit = option.extra.get("unit", "")
+    if given := option.extra.get("metavar") or METAVARS.get(unit):
+        return str(given)
+    names = option.choices
+    if names and "choices" not in option.extra:
+        metavar = f"{{{','.join(names)}}}"
+        return metavar if len(metavar) <= LONGEST_METAVAR else "NAME"
+    if typing.get_origin(option.kind) is tuple:
+        return "N,N" if option.item is int else "NAME,NAME"
+    if option.kind is int or unit:
+        return "N"
+    return "SHARE" if option.kind is float else "NAME"
+
+
+def _default_text(default: Any) -> str:
+    """The default value as shown in the help; empty if the option is off by default."""
+    if default in (msgspec.NODEFAULT, msgspec.UNSET, None, False, "", 0, 0.0, ()):
+        return ""
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return f" (default: {shown})"
+
+
+def with_line_ends(text: str) -> str:
+    r"""Replace `\n` by a line end, `\t` by a tab and `\\` by a backslash: shells do not."""
+    meant = {r"\n": "\n", r"\t": "\t", "\\\\": "\\"}
+    return re.sub(r"\\[nt\\]", lambda found: meant[found.group()], text)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
-from tokenmill.cli.bars import BAR, bar
-from tokenmill.cli.quantities import counted
-from tokenmill.cli.tables import fact_lines
-from tokenmill.cli.terminal import BOLD, painted, safe_text, use_colour
+from tokenmill.cli.tables import bar, fact_lines, table_lines
+from tokenmill.cli.terminal import counted, safe_text
 from tokenmill.pack.comparison import Compared, recommended
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import PlanReport
 from tokenmill.pack.strategies import options_of_plan
 from tokenmill.store.plan import Plan
-
-BAR_COLUMN = len(f"{'':<20} {'':>12} {'':>9} ")
-"""Where the bars of `comparison_lines` begin; a narrow terminal leaves them out."""
 
 
 def plan_lines(report: PlanReport, place: str = "") -> list[str]:
@@ -93,27 +86,27 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
     """A table of strategies sorted by row tokens, its legend, and a recommendation."""
     able = [(row, row.figures) for row in rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
-    lines = [
-        f"{'strategy':<20} {'sequences':>12} {'fill':>9} {'':{BAR}} {'cuts':>10} {'avoidable':>10} "
-        f"{'lost':>12} {'segments':>8} {'imbalance':>9} {'gap':>9} {'seconds':>8}"
+    header = ["strategy", "sequences", "fill", "", "cuts", "avoidable", "lost", "segments"]
+    header += ["imbalance", "gap", "seconds"]
+    cells = [
+        [
+            row.packing,
+            f"{figures.sequences:,}",
+            f"{figures.fill:.4%}",
+            bar(figures.fill, "·"),
+            f"{figures.cuts:,}",
+            f"{_avoidable(figures):,}",
+            f"{sum(figures.lost_tokens.values()):,}",
+            f"{figures.segments / max(figures.sequences, 1):.2f}",
+            "-" if figures.mean_imbalance is None else f"{figures.mean_imbalance:.3f}",
+            "-" if row.gap is None else f"{row.gap:+.4%}",
+            f"{row.seconds:.2f}",
+        ]
+        for row, figures in able
     ]
-    for row, figures in able:
-        gap = "-" if row.gap is None else f"{row.gap:+.4%}"
-        uneven = "-" if figures.mean_imbalance is None else f"{figures.mean_imbalance:.3f}"
-        lines.append(
-            f"{row.packing:<20} {figures.sequences:>12,} {figures.fill:>9.4%} "
-            f"{bar(figures.fill, '·')} {figures.cuts:>10,} {_avoidable(figures):>10,} "
-            f"{sum(figures.lost_tokens.values()):>12,} "
-            f"{figures.segments / max(figures.sequences, 1):>8.2f} "
-            f"{uneven:>9} {gap:>9} {row.seconds:>8.2f}"
-        )
-    if use_colour() and len(lines[0]) > shutil.get_terminal_size().columns:
-        lines = [line[:BAR_COLUMN] + line[BAR_COLUMN + BAR + 1 :] for line in lines]
+    best = recommended(rows)
+    lines = list(table_lines(header, cells, best.packing if best else ""))
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
-    if use_colour():
-        best = recommended(rows)
-        marked = ("strategy", best.packing if best else "")
-        lines = [painted(x, BOLD) if x.split(" ")[0] in marked else x for x in lines]
     return [*lines, "", *_legend(rows, ranks), "", *_recommendation(rows)]
 
 
@@ -165,11 +158,6 @@ def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
         "already_there": report.already_there,
         "figures": report.figures,
     }
-
-
-def comparison_json(rows: list[Compared]) -> str:
-    """The comparison of strategies as JSON."""
-    return msgspec.json.encode(rows).decode()
 
 
 def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:

@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Parser
-from tokenmill.cli.quantities import counted, duration_text, size_text
-from tokenmill.cli.tables import print_facts, print_table
+from tokenmill.cli.parser import Command
+from tokenmill.cli.tables import print_facts, print_json, print_table
+from tokenmill.cli.terminal import counted, duration_text, size_text
+from tokenmill.core.options import about
 
 if TYPE_CHECKING:
     from tokenmill.report.status import AgentStatus, BuildStatus
 
-EXAMPLES = """\
-examples:
-  tokenmill status corpus/
-  tokenmill status s3://bucket/corpus --json"""
 MAX_SHOWN = 200
 """Most agents shown in the table; --json lists all."""
 
 
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill status OUT [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "out", metavar="OUT", help="the --out of the build: folder or bucket prefix"
-    )
-    parser.add_argument("--json", action="store_true", help="everything as JSON on stdout")
+class Status(Command, kw_only=True):
+    """Print the progress of a build."""
 
+    usage: ClassVar[str] = "OUT [options]"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill status corpus/
+  tokenmill status s3://bucket/corpus --json"""
 
-def run(options: argparse.Namespace) -> int:
-    """Print the progress of a build; returns the exit code."""
-    from tokenmill.report.status import build_status
+    out: Annotated[
+        str,
+        about("the --out of the build: folder or bucket prefix", positional="OUT"),
+    ]
+    json: Annotated[bool, about("everything as JSON on stdout")] = False
 
-    status = build_status(options.out)
-    if options.json:
-        import msgspec
+    def run(self) -> int:
+        from tokenmill.report.status import build_status
 
-        print(msgspec.json.encode(status).decode())
+        status = build_status(self.out)
+        if self.json:
+            print_json(status)
+            return 0
+        print_facts(list(_facts(status)))
+        if status.agents:
+            print()
+            print_table(
+                ("agent", "host", "state", "workers", "speed", "tokens", "items"),
+                [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
+            )
         return 0
-    print_facts(list(_facts(status)))
-    if status.agents:
-        print()
-        print_table(
-            ("agent", "host", "state", "workers", "speed", "tokens", "items"),
-            [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
-        )
-    return 0
 
 
 def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tokenmill.cli.quantities import counted, duration_text, size_text, unknown_facts
-from tokenmill.cli.shown import Shown
-from tokenmill.cli.subsets import subset_facts
+from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.terminal import counted, duration_text, size_text, unknown_facts
 from tokenmill.run.build_report import BuildReport
 from tokenmill.run.start.preparation import Preparation
 
@@ -24,6 +23,11 @@ if TYPE_CHECKING:
     from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
 
+SUBSET_NOTE = (
+    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it.",
+    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its",
+    "rows are the documents in order, and its column `subset` is 'train' or 'validation'.",
+)
 STAGES = ("read", "encode", "split", "write", "fsync")
 
 
@@ -69,6 +73,17 @@ def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     from tokenmill.report.contents import count_subsets
 
     return count_subsets(report.opened)
+
+
+def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
+    """Names and values of the lines; empty if the dataset has no validation subset."""
+    if not subsets:
+        return []
+    facts = [
+        (name, f"{counted(counts.documents, 'document')}, {counted(counts.tokens, 'token')}")
+        for name, counts in subsets.items()
+    ]
+    return [*facts, ("note", SUBSET_NOTE[0]), *(("", line) for line in SUBSET_NOTE[1:])]
 
 
 def _plan_lines(report: BuildReport) -> list[str]:

@@ -1,14 +1,24 @@
-"""Tables and lists of facts: drawn by rich on a terminal, plain lines elsewhere."""
+"""Tables, lists of facts, bars and JSON."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from tokenmill.cli.terminal import BOLD, YELLOW, painted, safe_text, use_colour
 
 WARNINGS = ("rejected", "unknown", "lost", "failed", "damaged", "error")
 """Facts that are shown in yellow unless they begin with 0."""
+BAR = 20
+"""Width of a full bar in characters."""
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON, and flush it."""
+    print(msgspec.json.encode(value).decode(), flush=True)
 
 
 def fact_lines(
@@ -31,47 +41,47 @@ def _warns(name: str, value: str) -> bool:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print one fact per line, its name first. Values are made safe for the terminal."""
-    shown = [(name, safe_text(value)) for name, value in facts]
-    if not use_colour():
-        width = max(len(name) for name, _ in shown)
-        print("\n".join(f"{name:>{width}}  {value}" for name, value in shown))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print one fact per line, its name first. Values are made safe for the terminal.
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in shown:
-        table.add_row(name, Text(value, "yellow" if _warns(name, value) else ""))
-    Console().print(table)
+    On a terminal, long values are folded below their beginning.
+    """
+    width = max(len(name) for name, _ in facts)
+    shown = [(name, safe_text(value)) for name, value in facts]
+    if use_colour():
+        room = max(shutil.get_terminal_size().columns - width - 2, 20)
+        folded = [(name, textwrap.wrap(value, room) or [""]) for name, value in shown]
+        shown = [
+            (name if first else "", line)
+            for name, lines in folded
+            for first, line in ((line is lines[0], line) for line in lines)
+        ]
+    print("\n".join(fact_lines(shown, width)))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: the first column is aligned left, the others right.
+    """Print the lines of a table."""
+    print("\n".join(table_lines(header, rows)))
 
-    If the terminal is too narrow, the table is printed as plain lines: nobody can read numbers
-    folded inside a cell.
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], best: str = ""
+) -> Iterator[str]:
+    """The lines of a table: the first column is aligned left, the others right.
+
+    On a terminal, the header is bold, and so are rows whose first cell is `best` or ends with " *".
     """
-    rows = [[safe_text(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    room = shutil.get_terminal_size().columns
-    if not use_colour() or sum(widths) + 2 * len(widths) > room:
-        for row in (header, *rows):
-            cells = [row[0].ljust(widths[0])]
-            cells += [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
-            print("  ".join(cells).rstrip())
-        return
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    lines = [list(header), *([safe_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        first, *others = zip(line, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        text = "  ".join(cells).rstrip()
+        is_bold = number == 0 or line[0] == best or line[0].endswith(" *")
+        yield painted(text, BOLD) if is_bold and use_colour() else text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row), style="bold" if row[0].endswith(" *") else None)
-    Console().print(table)
+
+def bar(share: float, empty: str = " ", width: int = BAR) -> str:
+    """Draw a share as a bar, in eighths of a character; the rest is filled with `empty`."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, empty)

@@ -2,104 +2,91 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
+from typing import Annotated, ClassVar
 
-from tokenmill.cli.options import add_tokenizer_argument
-from tokenmill.cli.parser import Parser
-from tokenmill.cli.quantities import counted
+from msgspec import Meta
 
-EXAMPLES = """\
+from tokenmill.cli.parser import Command, Decoder, Json
+from tokenmill.cli.terminal import counted
+from tokenmill.core.options import about
+
+Portion = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Verify(Command, kw_only=True):
+    """Verify a dataset, showing progress."""
+
+    usage: ClassVar[str] = "DIR [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill verify corpus/                     every byte
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
   tokenmill verify corpus/ --against-sources   encode the sources again and compare
   tokenmill verify corpus/ --shard 0/8         the first of eight parts, for eight machines"""
 
+    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
+    sample: Annotated[
+        Portion | None,
+        about("share of token blocks and documents to check, e.g. 5% (default: 100%)"),
+    ] = None
+    against_sources: Annotated[bool, about("also encode the sources again and compare")] = False
+    plan: Annotated[
+        list[str],
+        about("also check a plan outside the dataset", metavar="DIR"),
+    ] = []
+    shard: Annotated[
+        str,
+        about(
+            "check part I of N, counted from 0; auto: use the task number of Slurm or Kubernetes",
+            metavar="I/N",
+        ),
+    ] = ""
+    tokenizer: Decoder = None
+    transform: Annotated[
+        str | None,
+        about(
+            "the function that built the texts, needed by --against-sources",
+            metavar="python:MODULE:NAME",
+        ),
+    ] = None
+    json: Json = False
 
-def add_arguments(parser: Parser) -> None:
-    """The options of this command."""
-    parser.usage = "tokenmill verify DIR [options]"
-    parser.epilog = EXAMPLES
-    parser.add_argument("dataset", metavar="DIR", help="folder of the dataset")
-    parser.add_argument(
-        "--sample",
-        default="100%",
-        metavar="SHARE",
-        help="share of token blocks and documents to check (default: 100%%)",
-    )
-    parser.add_argument(
-        "--against-sources", action="store_true", help="also encode the sources again and compare"
-    )
-    parser.add_argument(
-        "--plan",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="also check a plan outside the dataset",
-    )
-    parser.add_argument(
-        "--shard",
-        default="",
-        metavar="I/N",
-        help="check part I of N, counted from 0; auto: use the task number of Slurm or Kubernetes",
-    )
-    add_tokenizer_argument(parser)
-    parser.add_argument(
-        "--transform",
-        metavar="python:MODULE:NAME",
-        help="the function that built the texts, needed by --against-sources",
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.cli.tables import print_json
+        from tokenmill.report.verify import verify
 
-
-def run(options: argparse.Namespace) -> int:
-    """Verify, showing progress; returns the exit code."""
-    from tokenmill.cli.meter import meter
-    from tokenmill.core.errors import UserError
-    from tokenmill.report.verify import verify
-    from tokenmill.run.recipe.spellings import parse_share
-
-    try:
-        share = parse_share(options.sample)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise UserError(f"--sample must be above 0 and at most 100%, got {options.sample!r}")
-    with meter() as advance:
-        result = verify(
-            options.dataset,
-            sample=share,
-            against_sources=options.against_sources,
-            plans=options.plan,
-            tokenizer=options.tokenizer,
-            transform=options.transform,
-            shard=options.shard,
-            advance=advance,
-        )
-    if options.json:
-        import msgspec
-
-        names = ("files", "bytes", "documents", "tokens", "plans")
-        counts = (*names, "compared_documents", "decoded_documents")
-        values = {name: getattr(result, name) for name in counts}
-        part = {"shard": result.shard} if result.shard else {}
-        print(msgspec.json.encode({"verified": True, "sample": share, **part, **values}).decode())
+        sample = 1.0 if self.sample is None else self.sample
+        with meter() as advance:
+            result = verify(
+                self.dataset,
+                sample=sample,
+                against_sources=self.against_sources,
+                plans=self.plan,
+                tokenizer=self.tokenizer,
+                transform=self.transform,
+                shard=self.shard,
+                advance=advance,
+            )
+        if self.json:
+            names = [*("files", "bytes", "documents", "tokens", "plans")]
+            names += ["compared_documents", "decoded_documents"]
+            part = {"shard": result.shard} if result.shard else {}
+            counts = {name: getattr(result, name) for name in names}
+            print_json({"verified": True, "sample": sample, **part, **counts})
+            return 0
+        parts = [
+            counted(result.files, "file"),
+            counted(result.documents, "document"),
+            counted(result.tokens, "token"),
+        ]
+        if result.plans:
+            parts.append(counted(result.plans, "plan"))
+        if self.against_sources:
+            parts.append(f"{result.compared_documents:,} compared with their sources")
+        if not result.decoded_documents and not result.shard:
+            parts.append("not decoded (give --tokenizer with a decode method)")
+        part_name = f" shard {result.shard}" if result.shard else ""
+        share = f" ({sample:.3g} of the blocks)" if sample < 1 else ""
+        print(f"verified{part_name}: {', '.join(parts)}{share}")
         return 0
-    compared = f", {result.compared_documents:,} compared with their sources"
-    print(
-        "verified"
-        + (f" shard {result.shard}" if result.shard else "")
-        + f": {counted(result.files, 'file')}, {counted(result.documents, 'document')}, "
-        + counted(result.tokens, "token")
-        + (f", {counted(result.plans, 'plan')}" if result.plans else "")
-        + (compared if options.against_sources else "")
-        + (
-            ""
-            if result.decoded_documents or result.shard
-            else ", not decoded (give --tokenizer with a decode method)"
-        )
-        + (f" ({share:.3g} of the blocks)" if share < 1 else ""),
-        file=sys.stdout,
-    )
-    return 0

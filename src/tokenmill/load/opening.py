@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.suggestions import nearest
-from tokenmill.core.valid_values import refusal
+from tokenmill.core.options import make_structs
 from tokenmill.load.batches import Batches, Share
 from tokenmill.load.columns import BatchOptions
-from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
-from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.fill_in_middle import CUTS_ROWS
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
@@ -26,7 +24,6 @@ from tokenmill.load.steps.schedule import BatchSize, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 
-S = TypeVar("S", bound=msgspec.Struct)
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -213,28 +210,8 @@ def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple
     Raises:
         UserError: an option is unknown, or its value is invalid.
     """
-    known = [name for kind in kinds for name in kind.__struct_fields__]
-    if unknown := sorted(set(options) - set(known)):
-        close = [name for name in (nearest(each, known) for each in unknown) if name]
-        raise UserError(
-            f"unknown loader option: {', '.join(unknown)}",
-            why=f"the options are {', '.join(known)}",
-            hint=f"did you mean {', '.join(close)}?" if close else "",
-        )
-    return tuple(_made(kind, options) for kind in kinds)
-
-
-def _made(kind: type[S], options: dict[str, Any]) -> S:
-    """Return a struct with the options that are its fields."""
-    own = {
+    plain = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in options.items()
-        if name in kind.__struct_fields__
     }
-    for name, value in own.items():
-        if isinstance(value, (FillInMiddle, MaskedLM)):  # msgspec does not check constructors
-            own[name] = msgspec.to_builtins(value)
-    try:
-        return msgspec.convert(own, kind)
-    except msgspec.ValidationError as error:
-        raise UserError("invalid loader option", why=refusal(error, own, kind)) from None
+    return make_structs(kinds, plain, "the loader")

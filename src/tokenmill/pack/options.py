@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from tokenmill.core.options import Problem, Ref
+
 MAX_SEQUENCE_LENGTH = 1 << 24
 MAX_WEIGHT = 1000
 
@@ -47,7 +49,8 @@ def _only(choice: str, owner: str, description: str) -> Meta:
 def _owner(kind: Any) -> tuple[str, str]:
     """Return the choice and its value that an option needs to apply; "" if it always applies."""
     metas = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Meta)]
-    owners = [each.extra["only"] for each in metas if each.extra]
+    extras = [each.extra or {} for each in metas]
+    owners = [extra["only"] for extra in extras if "only" in extra]
     return owners[0] if owners else ("", "")
 
 
@@ -56,7 +59,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     sequence_length: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
-        Meta(description="plan training sequences of this many tokens"),
+        Meta(
+            description="plan training sequences of this many tokens",
+            examples=["4096"],
+            extra={"unit": "tokens"},
+        ),
     ] = None
     packing: Annotated[Packing, Meta(description="packing strategy")] = "best-fit"
     long_documents: Annotated[
@@ -150,7 +157,10 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     weight: Annotated[
         list[str],
-        Meta(description="repeat documents with this value of the column, e.g. code=2.5"),
+        Meta(
+            description="repeat documents with this value of the column, e.g. code=2.5",
+            extra={"metavar": "VALUE=WEIGHT"},
+        ),
     ] = []
 
     @property
@@ -187,7 +197,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             del values["reserve"]
         return values
 
-    def misplaced(self, *, to_compare: bool = False) -> Iterator[str]:
+    def misplaced(self, *, to_compare: bool = False) -> Iterator[Problem]:
         """Yield the options that belong to a strategy, policy or window that is not chosen.
 
         With `to_compare`, options of any strategy are fine, because all strategies run.
@@ -199,43 +209,45 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for option in msgspec.structs.fields(type(self)):
             choice, owner = _owner(option.type)
             if chosen.get(choice, owner) != owner and getattr(self, option.name) != option.default:
-                yield f"pack.{option.name}: needs pack.{choice} {owner}; it is {chosen[choice]}"
+                needed = f"needs {{}} {owner}; it is {chosen[choice]}"
+                yield Problem(f"pack.{option.name}", needed, Ref(f"pack.{choice}"))
 
-    def contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[Problem]:
         """Yield what is wrong with the combination of options, for any strategy."""
         yield from self._room_problems()
         if bool(self.weight) != (self.weight_by is not None):
-            yield "pack: weight and weight_by must be given together"
+            yield Problem("pack.weight", "must be given together with {}", Ref("pack.weight_by"))
         if len(self.weights) < len([each for each in self.weight if _weight(each)]):
-            yield "pack.weight: a value has two weights"
+            yield Problem("pack.weight", "a value has two weights")
         for assignment in self.weight:
             if _weight(assignment) is None:
                 rule = f"must be VALUE=WEIGHT, from 0 to {MAX_WEIGHT}"
-                yield f"pack.weight: got {assignment!r}; {rule}"
+                yield Problem("pack.weight", "got {!r}; {}", assignment, rule)
 
-    def _room_problems(self) -> Iterator[str]:
+    def _room_problems(self) -> Iterator[Problem]:
         if 2 * self.reserve >= self.length:
-            yield f"pack.reserve: got {self.reserve}; must be less than half of the sequence length"
+            rule = f"got {self.reserve}; must be less than half of the sequence length"
+            yield Problem("pack.reserve", rule)
             return
         room = self.room - {"nothing": 0, "bos-and-eos": 2}.get(self.at_cuts, 1)
         if room < 1:
-            yield "pack.sequence_length: too short for a token between those added at cuts"
+            why = "too short for a token between those added at cuts"
+            yield Problem("pack.sequence_length", why)
         if self.overlap and self.overlap >= room:
-            yield f"pack.overlap: got {self.overlap}; must be less than {room}"
+            yield Problem("pack.overlap", f"got {self.overlap}; must be less than {room}")
         if self.long_documents == "keep-both-ends":
             if self.segment_multiple > 1:
-                yield "pack.segment_multiple: cannot be combined with keep-both-ends"
+                yield Problem("pack.segment_multiple", "cannot be combined with keep-both-ends")
             if self.max_segments == 1:
-                yield "pack.max_segments: keep-both-ends needs at least two"
+                yield Problem("pack.max_segments", "keep-both-ends needs at least two")
             if self.reserve:
-                yield "pack.reserve: cannot be combined with keep-both-ends"
+                yield Problem("pack.reserve", "cannot be combined with keep-both-ends")
             if self.at_cuts != "nothing":
-                yield "pack.at_cuts: keep-both-ends keeps a document's own BOS and EOS"
+                why = "keep-both-ends keeps a document's own BOS and EOS"
+                yield Problem("pack.at_cuts", why)
         if self.length % self.segment_multiple:
-            yield (
-                f"pack.segment_multiple: got {self.segment_multiple}; must divide the sequence "
-                f"length {self.length}"
-            )
+            rule = f"must divide the sequence length {self.length}"
+            yield Problem("pack.segment_multiple", f"got {self.segment_multiple}; {rule}")
 
 
 def _weight(assignment: str) -> tuple[str, float] | None:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.options import OptionError
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
@@ -90,9 +91,7 @@ def pack(
     """
     options = with_subset(dataset, options)
     if problems := list(objections(options)):
-        raise UserError(
-            "the options of the plan do not fit together", why="\n       ".join(problems)
-        )
+        raise OptionError("the plan", problems)
     folder = output_path(folder or plan_folder(dataset, options), "the plan's folder")
     is_inside = folder.parent == dataset.folder / "plans"
     if is_inside and (problem := plan_name_problem(folder.name)):

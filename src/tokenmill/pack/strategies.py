@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.installed import install_command
+from tokenmill.core.options import Problem, Ref
 from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels import cutting, packing
@@ -144,14 +145,12 @@ def order_preserving(pieces: Pieces, options: PackOptions) -> Sequences:
     return _chunked(pieces, starts_anew, options)
 
 
-def _order_preserving_problems(options: PackOptions) -> Iterator[str]:
+def _order_preserving_problems(options: PackOptions) -> Iterator[Problem]:
     if options.reserve:
-        yield "pack.reserve: cannot be combined with order-preserving"
+        yield Problem("pack.reserve", "cannot be combined with order-preserving")
     if options.max_segments is not None:
-        yield (
-            "pack.max_segments: order-preserving cannot limit segments; next-fit can, and keeps "
-            "the order"
-        )
+        why = "order-preserving cannot limit segments; next-fit can, and keeps the order"
+        yield Problem("pack.max_segments", why)
 
 
 def _chunked(pieces: Pieces, starts_anew: npt.NDArray[np.bool_], options: PackOptions) -> Sequences:
@@ -196,19 +195,20 @@ def _buckets(options: PackOptions) -> list[int]:
     return [smallest << k for k in range((options.length // smallest).bit_length())]
 
 
-def _length_bucket_problems(options: PackOptions) -> Iterator[str]:
+def _length_bucket_problems(options: PackOptions) -> Iterator[Problem]:
     if options.reserve:
-        yield "pack.reserve: cannot be combined with length-buckets"
+        yield Problem("pack.reserve", "cannot be combined with length-buckets")
     smallest = options.smallest_bucket
     if smallest & (smallest - 1) or options.length & (options.length - 1):
-        yield "pack: length-buckets needs powers of two: sequence_length, smallest_bucket"
+        rule, length = "must be a power of two, as must {}", Ref("pack.sequence_length")
+        yield Problem("pack.smallest_bucket", rule, length)
     elif smallest > options.length:
-        yield "pack.smallest_bucket: is longer than a sequence"
+        yield Problem("pack.smallest_bucket", "is longer than a sequence")
 
 
-def _balanced_problems(options: PackOptions) -> Iterator[str]:
+def _balanced_problems(options: PackOptions) -> Iterator[Problem]:
     if options.separate_by is not None:
-        yield "pack.separate_by: cannot be combined with balanced"
+        yield Problem("pack.separate_by", "cannot be combined with balanced")
 
 
 STRATEGIES = {
@@ -236,7 +236,7 @@ STRATEGIES = {
 """By the name in `options.Packing`."""
 
 
-def contradictions(options: PackOptions) -> Iterator[str]:
+def contradictions(options: PackOptions) -> Iterator[Problem]:
     """Yield what is wrong with the combination of options, which have a sequence length."""
     if options.sequence_length is None:
         return
@@ -244,15 +244,17 @@ def contradictions(options: PackOptions) -> Iterator[str]:
     yield from options.contradictions()
     if strategy.cuts_documents:
         if options.at_cuts != "nothing":
-            yield f"pack.at_cuts: {name} cuts documents anywhere and adds no tokens there"
+            yield Problem(
+                "pack.at_cuts", f"{name} cuts documents anywhere and adds no tokens there"
+            )
         if options.long_documents not in ("split", "keep-start", "keep-end", "drop"):
-            yield f"pack.long_documents: {name} cuts documents where a sequence is full"
+            yield Problem("pack.long_documents", f"{name} cuts documents where a sequence is full")
         if options.segment_multiple > 1:
-            yield f"pack.segment_multiple: {name} cannot pad segments"
+            yield Problem("pack.segment_multiple", f"{name} cannot pad segments")
     yield from strategy.problems(options)
 
 
-def objections(options: PackOptions) -> Iterator[str]:
+def objections(options: PackOptions) -> Iterator[Problem]:
     """Yield why no plan can be made: contradictions, or a package that is not installed."""
     yield from contradictions(options)
     strategy = STRATEGIES[options.packing]
@@ -260,7 +262,7 @@ def objections(options: PackOptions) -> Iterator[str]:
         return
     if find_spec(strategy.needs) is None:
         install = install_command(strategy.extra)
-        yield f"pack.packing: {options.packing} needs {strategy.needs}: {install}"
+        yield Problem("pack.packing", "{} needs {}: {}", options.packing, strategy.needs, install)
 
 
 def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
@@ -277,6 +279,6 @@ def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
         problems = list(contradictions(options))
         if options.sequence_length is not None and not problems:
             return options
-        why = "; ".join(problems) or "options: no sequence length"
+        why = "; ".join(map(str, problems)) or "options: no sequence length"
     hint = "make the plan again: tokenmill pack --overwrite"
     raise VerificationError("a plan is damaged", where=where, why=why, hint=hint)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.options import Problem
 from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.sequences import gathered, numbered_by_first
@@ -44,7 +45,7 @@ class Strategy:
     """Puts every piece into exactly one sequence of at most `options.length` tokens."""
     cuts_documents: bool = False
     """Whether it takes documents of any length, and cuts them where a sequence is full."""
-    problems: Callable[[PackOptions], Iterator[str]] = lambda options: iter(())
+    problems: Callable[[PackOptions], Iterator[Problem]] = lambda options: iter(())
     """Yields what it cannot do with the options."""
     sequence_lengths: Callable[[PackOptions], list[int]] = lambda options: [options.length]
     """Returns the possible sequence lengths, ascending; the last one is `options.length`."""

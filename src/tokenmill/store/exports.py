@@ -53,7 +53,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Write the rows of the plan as files: the options of tokenmill export."""
 
-    out: Annotated[str, Meta(min_length=1, description="folder of the rows")]
+    out: Annotated[str, Meta(min_length=1, description="folder of the rows", examples=["rows/"])]
 
     @property
     def options(self) -> ExportOptions:

@@ -2,114 +2,90 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tokenmill.cli.parser import Parser, length, whole_number
-from tokenmill.cli.shapes import add_shape_arguments, quantity, shape_from
+from tokenmill.cli.parser import Command, Json, Section
+from tokenmill.cli.shapes import Quantity, ShapeOptions, shape_from
+from tokenmill.core.options import OptionError, Problem, about, make_options
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.advice.advise import SizeCosts, VocabularyAdvice
 
-EXAMPLES = """\
+
+class Advise(Command, kw_only=True):
+    """Recommend a vocabulary size."""
+
+    usage: ClassVar[str] = "(--parameters N | --compute FLOPS | --model NAME) [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill tokenizer advise --parameters 1.3B
   tokenmill tokenizer advise --parameters 1.3B --on counts/
   tokenmill tokenizer advise --model llama-3-8b --compute 1e24 --on counts/
   tokenmill tokenizer advise --hidden-size 2048 --layers 24 --tied --sizes 32000,64000"""
-COMMON = ("parameters", "compute", "model", "on", "sizes", "tied")
+    common: ClassVar[tuple[str, ...]] = ("parameters", "compute", "model", "on", "sizes", "tied")
+    sections: ClassVar[tuple[Section, ...]] = (Section("shape", ShapeOptions),)
 
+    parameters: Annotated[
+        Quantity | None,
+        about("parameters without embedding and output matrix: 1.3B, 350M"),
+    ] = None
+    compute: Annotated[
+        Quantity | None,
+        about("FLOPs of training: 1e21", metavar="FLOPS"),
+    ] = None
+    model: Annotated[str | None, about("a published model: llama-3-8b, gpt2, ...")] = None
+    on: Annotated[
+        str | None,
+        about("folder of word counts: also measure this corpus", metavar="COUNTS"),
+    ] = None
+    weight: Annotated[
+        list[str],
+        about("count a group N times instead of once; may be repeated", metavar="GROUP=N"),
+    ] = []
+    sizes: Annotated[tuple[int, ...], about("more sizes to show")] = ()
+    tied: Annotated[bool | None, about("whether input and output share one matrix")] = None
+    sequence_length: Annotated[
+        int,
+        about("sequence length for the FLOPs of attention", unit="tokens"),
+    ] = 4096
+    multiple: Annotated[int, about("round the recommendation up to a multiple of N")] = 128
+    json: Json = False
 
-def add_arguments(parser: Parser) -> None:
-    """The options of this action."""
-    parser.usage = f"{parser.prog} (--parameters N | --compute FLOPS | --model NAME) [options]"
-    parser.epilog = EXAMPLES
-    parser.common = COMMON
-    parser.add_argument(
-        "--parameters",
-        type=quantity,
-        metavar="N",
-        help="parameters without embedding and output matrix: 1.3B, 350M",
-    )
-    parser.add_argument("--compute", type=quantity, metavar="FLOPS", help="FLOPs of training: 1e21")
-    parser.add_argument("--model", metavar="NAME", help="a published model: llama-3-8b, gpt2, ...")
-    parser.add_argument(
-        "--on", metavar="COUNTS", help="folder of word counts: also measure this corpus"
-    )
-    parser.add_argument(
-        "--weight",
-        action="append",
-        default=[],
-        type=_weight,
-        metavar="GROUP=N",
-        help="count a group N times instead of once; may be repeated",
-    )
-    parser.add_argument(
-        "--sizes", type=_numbers, default=(), metavar="N,N", help="more sizes to show"
-    )
-    parser.add_argument(
-        "--tied",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="whether input and output share one matrix",
-    )
-    parser.add_argument(
-        "--sequence-length",
-        type=length,
-        default=4096,
-        metavar="N",
-        help="sequence length for the FLOPs of attention (default: 4096)",
-    )
-    parser.add_argument(
-        "--multiple",
-        type=whole_number,
-        default=128,
-        metavar="N",
-        help="round the recommendation up to a multiple of N (default: 128)",
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    add_shape_arguments(
-        parser, hidden_size="hidden size; without --layers, it belongs to the model of --parameters"
-    )
+    def run(self) -> int:
+        from tokenmill.api.tokenizers import advise_vocabulary
+        from tokenmill.cli.meter import meter
+        from tokenmill.cli.tables import print_json
 
-
-def run(options: argparse.Namespace) -> int:
-    """Print the advice; returns the exit code."""
-    from tokenmill.api.tokenizers import advise_vocabulary
-    from tokenmill.cli.meter import meter
-
-    shape = shape_from(options, tied=bool(options.tied))
-    with meter() as advance:
-        advice = advise_vocabulary(
-            model=options.model or shape,
-            parameters=options.parameters,
-            compute=options.compute,
-            hidden_size=None if shape else options.hidden_size,
-            tied=options.tied,
-            on=options.on,
-            weights=dict(options.weight) or None,
-            sizes=options.sizes,
-            sequence_length=options.sequence_length,
-            multiple=options.multiple,
-            advance=advance,
-        )
-    if options.json:
-        import msgspec
-
-        print(msgspec.json.encode(_values(advice)).decode())
-    else:
-        _print(advice)
-    return 0
-
-
-def _numbers(text: str) -> list[int]:
-    return [whole_number(number) for number in text.split(",")]
+        sizes = make_options(ShapeOptions, self.given.get("shape", {}), "the model")
+        shape = shape_from(sizes, self.model, tied=bool(self.tied))
+        with meter() as advance:
+            advice = advise_vocabulary(
+                model=self.model or shape,
+                parameters=self.parameters,
+                compute=self.compute,
+                hidden_size=None if shape else sizes.hidden_size,
+                tied=self.tied,
+                on=self.on,
+                weights=dict(map(_weight, self.weight)) or None,
+                sizes=self.sizes,
+                sequence_length=self.sequence_length,
+                multiple=self.multiple,
+                advance=advance,
+            )
+        if self.json:
+            print_json(_values(advice))
+        else:
+            _print(advice)
+        return 0
 
 
 def _weight(text: str) -> tuple[str, int]:
     name, _, number = text.rpartition("=")
-    return name, whole_number(number)
+    if not number.isdecimal():
+        problem = Problem("weight", "got {!r}; must be GROUP=N with a whole number", text)
+        raise OptionError("the command", [problem])
+    return name, int(number)
 
 
 def _print(advice: VocabularyAdvice) -> None:

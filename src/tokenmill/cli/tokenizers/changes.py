@@ -1,12 +1,15 @@
-"""Shared parts of `tokenmill tokenizer extend` and `trim`."""
+"""tokenmill tokenizer extend, trim"""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Parser
-from tokenmill.cli.tokenizers.facts import add_encoding_and_json
+import msgspec
+
+from tokenmill.cli.parser import Json
+from tokenmill.cli.terminal import counted
+from tokenmill.cli.tokenizers.facts import RankFile
+from tokenmill.core.options import about
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.changing.change import TokenizerChange
@@ -14,34 +17,107 @@ if TYPE_CHECKING:
 NUM_EXAMPLES = 12
 
 
-def add_change_arguments(parser: Parser) -> None:
-    """Add the tokenizer, the corpus and the output."""
-    parser.add_argument(
-        "base",
-        metavar="BASE",
-        help="the tokenizer: tokenizer.json, its folder, .tiktoken, Hub name, or a dataset",
-    )
-    parser.add_argument(
-        "--on",
-        required=True,
-        nargs="+",
-        metavar="INPUT",
-        help="corpus that decides: files, folders, globs, or one folder of word counts",
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new tokenizer")
-    add_encoding_and_json(parser)
+class _Change(RankFile, kw_only=True):
+    """The tokenizer, the corpus and the output."""
+
+    base: Annotated[
+        str,
+        about(
+            "the tokenizer: tokenizer.json, its folder, .tiktoken, Hub name, or a dataset",
+            positional="BASE",
+        ),
+    ]
+    on: Annotated[
+        list[str],
+        about(
+            "corpus that decides: files, folders, globs, or one folder of word counts",
+            example="data/",
+            metavar="INPUT",
+            nargs="+",
+        ),
+    ]
+    out: Annotated[
+        str,
+        about("folder for the new tokenizer", example="new/", metavar="DIR"),
+    ]
+    json: Json = False
 
 
-def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int:
-    """Print the result; returns the exit code."""
-    import msgspec
+class Extend(_Change, kw_only=True):
+    """Extend a tokenizer."""
 
-    from tokenmill.cli.tables import print_facts
+    usage: ClassVar[str] = "BASE --on INPUT ... --add N --out DIR [options]"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill tokenizer extend tokenizer.json --on medical/ --add 4000 --out extended/
+  tokenmill tokenizer count medical/ --split tokenizer.json --out counts/
+  tokenmill tokenizer extend tokenizer.json --on counts/ --add 4000 --out extended/"""
+
+    add: Annotated[int, about("number of tokens to add", example="4000")]
+    min_frequency: Annotated[int, about("occurrences that a pair needs to become a token")] = 2
+
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.report.tokenizers.source import open_tokenizer
+        from tokenmill.vocabulary.changing.change import extend_file
+
+        file = open_tokenizer(self.base, self.rank_encoding)
+        with meter() as advance:
+            change = extend_file(
+                file,
+                self.on,
+                self.out,
+                add=self.add,
+                min_frequency=self.min_frequency,
+                advance=advance,
+            )
+        figures = change.record.figures
+        summary = f"{counted(figures['added'], 'token')} added"
+        if figures["added"] < self.add:
+            summary += f": no other pair occurs {self.min_frequency:,} times or more"
+        if figures["revived"]:
+            summary += f"; {counted(figures['revived'], 'old token')} can now be produced"
+        if figures["words_left_out"]:
+            words = counted(figures["words_left_out"], "unique word")
+            summary += f"; skipped {words} that contain an added token"
+        _print_change(change, summary, as_json=self.json)
+        return 0
+
+
+class Trim(_Change, kw_only=True):
+    """Trim a tokenizer."""
+
+    usage: ClassVar[str] = "BASE --on INPUT ... --to N --out DIR [options]"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill tokenizer trim tokenizer.json --on data/ --to 24000 --out trimmed/
+  tokenmill tokenizer count data/ --split tokenizer.json --out counts/
+  tokenmill tokenizer trim tokenizer.json --on counts/ --to 24000 --out trimmed/"""
+
+    to: Annotated[int, about("number of tokens to keep", example="24000")]
+
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.report.tokenizers.source import open_tokenizer
+        from tokenmill.vocabulary.changing.change import trim_file
+
+        file = open_tokenizer(self.base, self.rank_encoding)
+        with meter() as advance:
+            change = trim_file(file, self.on, self.out, to=self.to, advance=advance)
+        figures = change.record.figures
+        words = counted(figures["words_changed"], "unique word")
+        summary = f"{counted(figures['removed'], 'token')} removed; {words} contained one"
+        _print_change(change, summary, as_json=self.json)
+        return 0
+
+
+def _print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> None:
+    from tokenmill.cli.tables import print_facts, print_json
 
     if as_json:
         record = msgspec.to_builtins(change.record)
-        print(json.dumps({"folder": str(change.folder), **record, "tokens": change.tokens}))
-        return 0
+        print_json({"folder": str(change.folder), **record, "tokens": change.tokens})
+        return
     figures = change.record.figures
     before, after = figures["tokens_before"], figures["tokens_after"]
     share = f"{abs(before - after) / max(before, 1):.1%}"
@@ -57,4 +133,3 @@ def print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> int
         ("written", f"{change.folder}: {', '.join(names)}"),
     ]
     print_facts(facts)
-    return 0

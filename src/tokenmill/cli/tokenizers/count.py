@@ -2,75 +2,64 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-import msgspec
-
-from tokenmill.cli.options import add_overwrite, add_section, add_sections, given_options
-from tokenmill.cli.parser import Parser
+from tokenmill.cli.parser import Command, Events, Section
+from tokenmill.core.options import about
+from tokenmill.run.commit.workspace import Overwrite
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
+    CountInputs,
+    CountOut,
     CountRecipe,
     LimitOptions,
     ReadOptions,
     ResourceOptions,
 )
 
-EXAMPLES = """\
+
+class Count(Command, kw_only=True):
+    """Count words, showing progress."""
+
+    usage: ClassVar[str] = "INPUT ... --split SPLIT --out DIR [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill tokenizer count data/*.jsonl.zst --split llama3 --out counts/
   tokenmill tokenizer count web/ code/ --split o200k --by input --min-count 2 --out counts/
   tokenmill tokenizer count corpus/ --split tokenizer.json --by language --out counts/
   tokenmill tokenizer count monday/ tuesday/ --out both/"""
-
-COMMON = (
-    *("out", "split", "digits", "by", "min_count", "format", "text_field", "workers"),
-    "overwrite",
-)
-COUNTING = ("split", "digits", "by", "min_count")
-SECTIONS: dict[str, type[msgspec.Struct]] = {
-    "read": ReadOptions,
-    "limits": LimitOptions,
-    "resources": ResourceOptions,
-}
-
-
-def add_arguments(parser: Parser) -> None:
-    """The options of this action."""
-    parser.usage = "tokenmill tokenizer count INPUT ... --split SPLIT --out DIR [options]"
-    parser.epilog = EXAMPLES
-    parser.common = COMMON
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="files, folders, globs, hf:// URLs; a dataset, for its sources; or folders of counts",
+    common: ClassVar[tuple[str, ...]] = (
+        *("out", "split", "digits", "by", "min_count", "format", "text_field", "workers"),
+        "overwrite",
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the counts")
-    add_overwrite(parser, "old counts")
-    parser.add_argument("--json", action="store_true", help="events as JSON lines on stdout")
-    counting = parser.add_argument_group(
-        "counting", "how text is split into words, and how words are counted"
+    sections: ClassVar[tuple[Section, ...]] = (
+        Section(
+            "counting",
+            CountRecipe,
+            "how text is split into words, and how words are counted",
+            only=("split", "digits", "by", "min_count"),
+        ),
+        Section("read", ReadOptions, without=NOT_FOR_COUNTS),
+        Section("limits", LimitOptions),
+        Section("resources", ResourceOptions),
     )
-    add_section(counting, CountRecipe, COUNTING)
-    add_sections(parser, SECTIONS, without=NOT_FOR_COUNTS)
 
+    inputs: CountInputs
+    out: CountOut
+    overwrite: Annotated[
+        Overwrite, about("replace old counts; =first deletes the old one first")
+    ] = False
+    json: Events = False
 
-def run(options: argparse.Namespace) -> int:
-    """Count, showing progress; returns the exit code."""
-    from tokenmill.api.counting import count_inputs
-    from tokenmill.cli.count_display import COUNT
-    from tokenmill.cli.display import display_for, events_for, naming_kept_units
+    def run(self) -> int:
+        from tokenmill.api.counting import count_inputs
+        from tokenmill.cli.count_display import COUNT
+        from tokenmill.cli.display import display_for, events_for, naming_kept_units
 
-    values: dict[str, Any] = {"inputs": options.inputs, "out": options.out}
-    for name in COUNTING:
-        if (value := getattr(options, name)) is not None:
-            values[name] = value
-    for name, kind in SECTIONS.items():
-        if given := given_options(options, kind):
-            values[name] = given
-    with naming_kept_units(options.out), display_for(COUNT, json=options.json) as display:
-        report = count_inputs(values, overwrite=options.overwrite, events=events_for(display))
-        display.finish(report)
-    return 0
+        sections = {name: given for name, given in self.given.items() if name != "counting"}
+        values: dict[str, Any] = {"inputs": self.inputs, "out": self.out, **sections}
+        values |= self.given.get("counting", {})
+        with naming_kept_units(self.out), display_for(COUNT, json=self.json) as display:
+            report = count_inputs(values, overwrite=self.overwrite, events=events_for(display))
+            display.finish(report)
+        return 0

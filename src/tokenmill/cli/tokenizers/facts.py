@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Parser
+from tokenmill.cli.parser import Command, Json
+from tokenmill.cli.tables import print_facts, print_json
+from tokenmill.core.options import about
 
 if TYPE_CHECKING:
     from tokenmill.encode.encodings import RankEncoding
@@ -19,105 +19,92 @@ DIFFERENT = 5
 MAX_SHOWN_TOKENS = 12
 SHOWN_DIGITS = 16
 """Digits shown of the digest of a component; `--json` has all."""
+WHICH = (
+    "tokenizer.json, its folder, .tiktoken, .model, Hub name, python:MODULE:NAME, or the folder of "
+    "a dataset"
+)
 
 
-def add_arguments(parser: Parser) -> None:
-    """The options of `show` and `fingerprint`."""
-    parser.usage = f"{parser.prog} TOKENIZER [options]"
-    add_tokenizer_arguments(parser, "tokenizer")
+class RankFile(Command, kw_only=True):
+    """A command with options that describe an unknown rank file."""
+
+    encoding: Annotated[
+        str, about("encoding of a tiktoken rank file: cl100k_base, llama3, ...")
+    ] = ""
+    pattern: Annotated[
+        str | None,
+        about("split pattern of a rank file with an unknown encoding", metavar="REGEX"),
+    ] = None
+    specials_from: Annotated[
+        str | None,
+        about(
+            "special tokens of such a rank file: a JSON file with ids by content", metavar="FILE"
+        ),
+    ] = None
+
+    @property
+    def rank_encoding(self) -> str | RankEncoding:
+        """The encoding that these options name.
+
+        Raises:
+            UserError: the options contradict each other.
+        """
+        from tokenmill.encode.encodings import chosen_encoding
+
+        return chosen_encoding(self.encoding, self.pattern, self.specials_from)
 
 
-def add_two_tokenizers(parser: Parser) -> None:
-    """The options of `diff`."""
-    parser.usage = f"{parser.prog} TOKENIZER OTHER [options]"
-    add_tokenizer_arguments(parser, "tokenizer", "other")
-
-
-def add_tokenizer_arguments(parser: Parser, *names: str, several: bool = False) -> None:
-    """Add tokenizers to describe; with `several`, the argument is a list."""
-    for name in names:
-        parser.add_argument(
-            name,
-            nargs="+" if several else None,
-            metavar=name.upper(),
-            help="tokenizer.json, its folder, .tiktoken, .model, Hub name, "
-            "python:MODULE:NAME, or the folder of a dataset",
-        )
-    add_encoding_and_json(parser)
-
-
-def add_encoding_and_json(parser: Parser) -> None:
-    """Add the options for rank files and `--json`."""
-    add_encoding_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-
-
-def add_encoding_arguments(parser: Parser) -> None:
-    """Add the options that describe an unknown rank file."""
-    parser.add_argument(
-        "--encoding",
-        default="",
-        metavar="NAME",
-        help="encoding of a tiktoken rank file: cl100k_base, llama3, ...",
-    )
-    parser.add_argument(
-        "--pattern", metavar="REGEX", help="split pattern of a rank file with an unknown encoding"
-    )
-    parser.add_argument(
-        "--specials-from",
-        metavar="FILE",
-        help="special tokens of such a rank file: a JSON file with ids by content",
-    )
-
-
-def named_encoding(options: argparse.Namespace) -> str | RankEncoding:
-    """The encoding from the options of `add_encoding_arguments`.
-
-    Raises:
-        UserError: the options contradict each other.
-    """
-    from tokenmill.encode.encodings import chosen_encoding
-
-    return chosen_encoding(options.encoding, options.pattern, options.specials_from)
-
-
-def show_fingerprint(options: argparse.Namespace) -> int:
+class ShowFingerprint(RankFile, kw_only=True):
     """Print the fingerprint of a tokenizer."""
-    found = _fingerprint(options.tokenizer, named_encoding(options))
-    if options.json:
-        _print_json({"fingerprint": found.value, "components": found.digests})
-    else:
-        print(found.value)
-    return 0
+
+    usage: ClassVar[str] = "TOKENIZER [options]"
+
+    tokenizer: Annotated[str, about(WHICH, positional="TOKENIZER")]
+    json: Json = False
+
+    def run(self) -> int:
+        found = _fingerprint(self.tokenizer, self.rank_encoding)
+        if self.json:
+            print_json({"fingerprint": found.value, "components": found.digests})
+        else:
+            print(found.value)
+        return 0
 
 
-def show(options: argparse.Namespace) -> int:
+class Show(ShowFingerprint, kw_only=True):
     """Print the facts of a tokenizer."""
-    from tokenmill.cli.tables import print_facts
-    from tokenmill.report.tokenizers.facts import describe_tokenizer
 
-    facts = describe_tokenizer(options.tokenizer, named_encoding(options))
-    if options.json:
-        _print_json(dataclasses.asdict(facts))
-    else:
-        print_facts(list(_facts(facts)))
-    return 0
+    def run(self) -> int:
+        from tokenmill.report.tokenizers.facts import describe_tokenizer
+
+        facts = describe_tokenizer(self.tokenizer, self.rank_encoding)
+        if self.json:
+            print_json(facts)
+        else:
+            print_facts(list(_facts(facts)))
+        return 0
 
 
-def show_difference(options: argparse.Namespace) -> int:
-    """Compare two tokenizers; the exit code is 5 if they differ."""
-    from tokenmill.report.tokenizers.difference import compare_tokenizers
+class Diff(ShowFingerprint, kw_only=True):
+    """Compare two tokenizers."""
 
-    ours = _fingerprint(options.tokenizer, named_encoding(options))
-    theirs = _fingerprint(options.other, named_encoding(options))
-    differences = compare_tokenizers(ours, theirs)
-    if options.json:
-        values = [dataclasses.asdict(difference) for difference in differences]
-        fingerprints = [ours.value, theirs.value]
-        _print_json({"equal": not differences, "fingerprints": fingerprints, "differences": values})
-    else:
-        _print_differences(differences, ours, theirs)
-    return DIFFERENT if differences else 0
+    usage: ClassVar[str] = "TOKENIZER OTHER [options]"
+
+    other: Annotated[str, about(WHICH, positional="OTHER")]
+
+    def run(self) -> int:
+        from tokenmill.report.tokenizers.difference import compare_tokenizers
+
+        ours = _fingerprint(self.tokenizer, self.rank_encoding)
+        theirs = _fingerprint(self.other, self.rank_encoding)
+        differences = compare_tokenizers(ours, theirs)
+        if self.json:
+            fingerprints = [ours.value, theirs.value]
+            equal = not differences
+            print_json({"equal": equal, "fingerprints": fingerprints, "differences": differences})
+        else:
+            _print_differences(differences, ours, theirs)
+        return DIFFERENT if differences else 0
 
 
 def _fingerprint(tokenizer: str, encoding: str | RankEncoding) -> Fingerprint:
@@ -177,9 +164,3 @@ def _facts(facts: TokenizerFacts) -> Iterator[tuple[str, str]]:
     yield "fingerprint", facts.fingerprint
     for name, digest in facts.digests.items():
         yield name, f"sha256 {digest[:SHOWN_DIGITS]}..."
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import msgspec
-
-    print(msgspec.json.encode(value).decode())

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenmill.cli.quantities import size_text
 from tokenmill.cli.tables import print_facts, print_table
+from tokenmill.cli.terminal import size_text
 
 if TYPE_CHECKING:
     from tokenmill.report.tokenizers.metrics.sums import Ratio

@@ -2,118 +2,100 @@
 
 from __future__ import annotations
 
-import argparse
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.options import add_section, add_sections
-from tokenmill.cli.parser import Parser
-from tokenmill.cli.quantities import counted, size_text
+from tokenmill.cli.parser import Command, Json, Section
+from tokenmill.cli.tables import print_facts, print_json, print_table
+from tokenmill.cli.terminal import counted, size_text
+from tokenmill.core.options import about
+from tokenmill.run.recipe.checks import SECTIONS as RECIPE
+from tokenmill.run.recipe.options import NOT_FOR_COUNTS, CountRecipe
+from tokenmill.vocabulary.training.options import (
+    COUNTING,
+    COUNTING_SECTIONS,
+    SECTIONS,
+    SUMMARIES,
+    counting_values,
+    make_train_options,
+)
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.training.train import TrainReport
 
-EXAMPLES = """\
+
+class Train(Command, kw_only=True):
+    """Train a tokenizer, showing progress."""
+
+    usage: ClassVar[str] = "INPUT ... --out DIR [options]"
+    examples: ClassVar[str] = """\
 examples:
   tokenmill tokenizer train data/*.jsonl.zst --out T/
   tokenmill tokenizer train data/ --vocabulary 64000 --sizes 16000,32000 --digits groups-right \\
       --special '<|im_start|>' --special '<|im_end|>' --reserve 256 --out T/
   tokenmill tokenizer train counts/ --weight th=3 --out T/
   tokenmill tokenizer train data/ --model wordpiece --vocabulary 30522 --out T/"""
-
-COMMON = (
-    *("out", "model", "split", "vocabulary", "sizes", "digits", "special", "eos", "reserve"),
-    *("weight", "counts", "text_field", "workers", "overwrite"),
-)
-
-
-def add_arguments(parser: Parser) -> None:
-    """The options of this action."""
-    from tokenmill.run.recipe.checks import SECTIONS as RECIPE
-    from tokenmill.run.recipe.options import NOT_FOR_COUNTS, CountRecipe
-    from tokenmill.vocabulary.training.options import (
-        COUNTING,
-        COUNTING_SECTIONS,
-        SECTIONS,
-        SUMMARIES,
+    common: ClassVar[tuple[str, ...]] = (
+        *("out", "model", "split", "vocabulary", "sizes", "digits", "special", "eos", "reserve"),
+        *("weight", "counts", "text_field", "workers", "overwrite"),
+    )
+    sections: ClassVar[tuple[Section, ...]] = (
+        *(Section(name, kind, SUMMARIES[name]) for name, kind in SECTIONS.items()),
+        Section("counting", CountRecipe, "how words are counted", only=COUNTING),
+        *(Section(name, RECIPE[name], without=NOT_FOR_COUNTS) for name in COUNTING_SECTIONS),
     )
 
-    parser.usage = "tokenmill tokenizer train INPUT ... --out DIR [options]"
-    parser.epilog = EXAMPLES
-    parser.common = COMMON
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="files, folders, globs, hf:// URLs, or one folder of word counts",
-    )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the tokenizer")
-    parser.add_argument(
-        "--counts",
-        metavar="DIR",
-        help="keep the word counts in this folder, to train from them again",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a trained tokenizer, but no other folder"
-    )
-    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    for section, kind in SECTIONS.items():
-        add_section(parser.add_argument_group(section, SUMMARIES[section]), kind)
-    add_section(
-        parser.add_argument_group("counting", "how words are counted"), CountRecipe, COUNTING
-    )
-    add_sections(parser, {name: RECIPE[name] for name in COUNTING_SECTIONS}, NOT_FOR_COUNTS)
+    inputs: Annotated[
+        list[str],
+        about(
+            "files, folders, globs, hf:// URLs, or one folder of word counts", positional="INPUT"
+        ),
+    ]
+    out: Annotated[
+        str,
+        about("folder for the tokenizer", example="T/", metavar="DIR"),
+    ]
+    counts: Annotated[
+        str | None,
+        about("keep the word counts in this folder, to train from them again", metavar="DIR"),
+    ] = None
+    overwrite: Annotated[bool, about("replace a trained tokenizer, but no other folder")] = False
+    json: Json = False
 
+    def run(self) -> int:
+        from tokenmill.cli.meter import meter
+        from tokenmill.run.count import CountEvents
+        from tokenmill.vocabulary.training.train import TrainEvents, train
 
-def run(options: argparse.Namespace) -> int:
-    """Train, showing progress; returns the exit code."""
-    import time
-
-    import msgspec
-
-    from tokenmill.cli.meter import meter
-    from tokenmill.run.count import CountEvents
-    from tokenmill.vocabulary.training.options import counting_values, make_train_options
-    from tokenmill.vocabulary.training.train import TrainEvents, train
-
-    values, counting = counting_values(_given(options))
-    chosen = make_train_options(values)
-    started = time.monotonic()
-    with meter() as advance:
-        report = train(
-            options.inputs,
-            options.out,
-            chosen,
-            counting=counting,
-            counts_folder=options.counts,
-            overwrite=options.overwrite,
-            events=TrainEvents(
-                CountEvents(
-                    on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
+        given = {name: value for each in self.given.values() for name, value in each.items()}
+        values, counting = counting_values(given)
+        chosen = make_train_options(values)
+        started = time.monotonic()
+        with meter() as advance:
+            report = train(
+                self.inputs,
+                self.out,
+                chosen,
+                counting=counting,
+                counts_folder=self.counts,
+                overwrite=self.overwrite,
+                events=TrainEvents(
+                    CountEvents(
+                        on_progress=lambda shot: advance(
+                            "counting", shot.done_bytes, shot.total_bytes
+                        )
+                    ),
+                    advance,
                 ),
-                advance,
-            ),
-        )
-    if options.json:
-        print(msgspec.json.encode(report.training).decode())
+            )
+        if self.json:
+            print_json(report.training)
+            return 0
+        print_facts([*_facts(report), ("time", f"{time.monotonic() - started:.1f} s")])
+        print()
+        print_table(*_sizes(report))
         return 0
-    from tokenmill.cli.tables import print_facts, print_table
-
-    print_facts([*_facts(report), ("time", f"{time.monotonic() - started:.1f} s")])
-    print()
-    print_table(*_sizes(report))
-    return 0
-
-
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The options that the command line sets, from all sections."""
-    from tokenmill.run.recipe.checks import SECTIONS as RECIPE
-    from tokenmill.vocabulary.training.options import COUNTING, COUNTING_SECTIONS, SECTIONS
-
-    names = [name for kind in SECTIONS.values() for name in kind.__struct_fields__]
-    names += [name for each in COUNTING_SECTIONS for name in RECIPE[each].__struct_fields__]
-    found = {name: getattr(options, name, None) for name in (*names, *COUNTING)}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:

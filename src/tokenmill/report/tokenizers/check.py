@@ -18,18 +18,27 @@ from tokenmill.store.stored_reference import stored_tokenizer
 
 
 def check_tokenizer(
-    dataset: Dataset, tokenizer: str | Path | object, *, encoding: str | RankEncoding = ""
+    dataset: Dataset | str | Path,
+    tokenizer: str | Path | object,
+    *,
+    encoding: str | RankEncoding = "",
 ) -> str:
-    """Return the fingerprint of `tokenizer` if it is the tokenizer of the dataset.
+    """Check that a tokenizer is the one that a dataset was built with.
 
-    What it puts before a text must be the dataset's, too. Of an object that names its
-    end-of-document and padding tokens (`eos_token_id`, `pad_token_id`), these must be the
-    dataset's, where the dataset has them.
+    Args:
+        dataset: a dataset or its folder.
+        tokenizer: as for `build`, or another dataset, to compare its tokenizer. If it is an
+            object with `eos_token_id` and `pad_token_id`, these must match too.
+        encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
+
+    Returns:
+        The fingerprint of the tokenizer.
 
     Raises:
-        UserError: it is another tokenizer, or names other tokens; the message says what differs.
+        UserError: the tokenizer is a different one. The message says what differs.
         VerificationError: the dataset's own tokenizer is not the one that encoded it.
     """
+    dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     file = open_tokenizer(tokenizer, encoding)
     found = fingerprint_of(file)
     differences = [*_differences(dataset, found), *_other_prefix(dataset, tokenizer, file)]

@@ -1,28 +1,25 @@
-"""Check options from a command line, a caller or a file, and report all problems at once."""
+"""Read recipes from files, and make them from options: all problems are reported at once."""
 
 from __future__ import annotations
 
 import datetime
-import types
-import typing
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import local_path
+from tokenmill.core.options import OptionError, Problem, Ref, convert, missing
+from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
-from tokenmill.core.valid_values import valid_values
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import give
 from tokenmill.read.source import LOCAL, place_of
-from tokenmill.read.sources import format_names, is_format
-from tokenmill.run.recipe.flags import flags_error
 from tokenmill.run.recipe.options import (
     MIN_MEMORY_BYTES,
     NOT_FOR_COUNTS,
@@ -34,10 +31,10 @@ from tokenmill.run.recipe.options import (
     Recipe,
     ResourceOptions,
 )
-from tokenmill.run.recipe.spellings import parse_bytes, parse_length, parse_share
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.exports import ExportSection
 
+MAX_RECIPE_BYTES = 1 << 24
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "read": ReadOptions,
     "chat": ChatOptions,
@@ -46,9 +43,9 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "resources": ResourceOptions,
     "pack": PackOptions,
 }
-
-ALL_SECTIONS: dict[str, type[msgspec.Struct]] = {**SECTIONS, "export": ExportSection}
-"""All sections, including `export`, which shares option names with other sections."""
+"""The sections of a recipe without `export`, which shares option names with the others."""
+ALL_OPTIONS = "tokenmill {} --help-all lists every option"
+KEEP, TEMPLATE = Ref("read.keep"), Ref("read.text_template")
 
 
 def section_of(option: str) -> str:
@@ -57,12 +54,35 @@ def section_of(option: str) -> str:
     return next(found, "")
 
 
-def make_recipe(options: Mapping[str, Any], command: str = "") -> Recipe:
+def by_section(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as a recipe holds them: by section."""
+    nested: dict[str, Any] = {}
+    for name, value in options.items():
+        section = section_of(name)
+        place = nested.setdefault(section, {}) if section else nested
+        place[name] = value
+    return nested
+
+
+@contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Let errors about options name keyword arguments: options without their sections."""
+
+    def argument(path: str) -> str:
+        section, _, name = path.rpartition(".")
+        return name if section in SECTIONS else path
+
+    try:
+        yield
+    except OptionError as error:
+        raise error.renamed(argument) from None
+
+
+def make_recipe(options: Mapping[str, Any]) -> Recipe:
     """Make a recipe from nested options, and check them.
 
     Args:
         options: options by name, with sections as mappings, as in a recipe file.
-        command: the command, if the options are its flags. Messages then name flags.
 
     Returns:
         The recipe, for `build` and the other functions that take one.
@@ -70,14 +90,12 @@ def make_recipe(options: Mapping[str, Any], command: str = "") -> Recipe:
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    problems: list[str] = []
-    values = _nested(options, Recipe, ("inputs", "tokenizer", "out"), problems)
-    if not problems:
-        recipe = Recipe(**values)
-        problems = list(_conflicts(recipe))
-    if problems:
-        hint = "tokenmill build --help-all lists every option"
-        raise _problems_error("the recipe", problems, hint, command)
+    problems: list[Problem] = []
+    recipe = convert(Recipe, _with_transform(options), "", problems)
+    if recipe is not None:
+        problems += _conflicts(recipe)
+    if recipe is None or problems:
+        raise OptionError("the recipe", problems, hint=ALL_OPTIONS.format("build"))
     return recipe
 
 
@@ -87,102 +105,97 @@ def make_count_recipe(options: Mapping[str, Any]) -> CountRecipe:
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    problems: list[str] = []
-    values = _nested(options, CountRecipe, ("inputs", "split", "out"), problems)
-    read = options.get("read") or {}
-    if isinstance(read, Mapping):
-        unfit = [name for name in NOT_FOR_COUNTS if name in read]
-        problems += [f"read.{name}: does not apply to word counts" for name in unfit]
-    if not problems:
-        recipe = CountRecipe(**values)
-        problems = [
-            *_shared_conflicts(recipe.inputs, recipe.read, recipe.resources),
-            *_reading_conflicts(recipe.reading),
-        ]
-    if problems:
-        hint = "tokenmill tokenizer count --help-all lists every option"
-        raise _problems_error("the command", problems, hint)
+    read = options.get("read")
+    problems = [
+        Problem(f"read.{name}", "does not apply to word counts")
+        for name in NOT_FOR_COUNTS
+        if isinstance(read, Mapping) and name in read
+    ]
+    recipe = convert(CountRecipe, _with_transform(options), "", problems)
+    if recipe is not None:
+        problems += _shared_conflicts(recipe.inputs, recipe.read, recipe.resources)
+        problems += _reading_conflicts(recipe.reading)
+    if recipe is None or problems:
+        raise OptionError("the count", problems, hint=ALL_OPTIONS.format("tokenizer count"))
     return recipe
 
 
-def _nested(
-    options: Mapping[str, Any],
-    kind: type[msgspec.Struct],
-    required: Sequence[str],
-    problems: list[str],
-) -> dict[str, Any]:
-    """Return the checked values of options with sections."""
-    values: dict[str, Any] = {}
-    top = typing.get_type_hints(kind, include_extras=True)
-    for key in _known_keys(options, top, "", problems):
-        if key not in ALL_SECTIONS:
-            values[key] = _checked(options[key], top[key], key, problems)
-            continue
-        section = {} if options[key] is None else options[key]
-        if not isinstance(section, Mapping):
-            problems.append(f"{key}: must be a section with options")
-            continue
-        found = _section(key, section, problems)
-        if key == "export" and "out" not in section:
-            problems.append("export.out: is missing")
-        if not problems:
-            values[key] = ALL_SECTIONS[key](**found)
-    problems += [f"{key}: is missing" for key in required if options.get(key, "") == ""]
-    return values
-
-
-def make_pack_options(
-    options: Mapping[str, Any], *, to_compare: bool = False, command: str = ""
-) -> PackOptions:
+def make_pack_options(options: Mapping[str, Any], *, to_compare: bool = False) -> PackOptions:
     """Check the options of a plan from a command line or a caller.
 
-    With `to_compare`, options of any strategy are allowed. If the options are flags of a
-    `command`, messages name flags.
+    With `to_compare`, options of any strategy are allowed.
 
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    problems: list[str] = []
-    found = _section("pack", options, problems)
-    made = PackOptions() if problems else PackOptions(**found)
-    if not problems:
-        missing = made.sequence_length is None
-        problems = (
-            ["pack.sequence_length: is missing"] if missing else _objections(made, to_compare)
-        )
-    if problems:
-        hint = "tokenmill pack --help-all lists every option"
-        raise _problems_error("the plan", problems, hint, command)
+    problems: list[Problem] = []
+    made = convert(PackOptions, options, "pack", problems)
+    if made is not None and made.sequence_length is None:
+        problems.append(missing("pack.sequence_length"))
+    elif made is not None:
+        problems += _objections(made, to_compare)
+    if made is None or problems:
+        raise OptionError("the plan", problems, hint=ALL_OPTIONS.format("pack"))
     return made
 
 
-def make_sections(
-    kinds: Mapping[str, type[msgspec.Struct]], options: Mapping[str, Any], what: str, hint: str
-) -> dict[str, Any]:
-    """Check flat options from a caller or a command line, and make their sections.
+def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
+    """Read the options in a YAML file, without checking them.
+
+    Args:
+        path: the file.
+        what: the name of the file's contents in errors.
 
     Raises:
-        UserError: at least one option is wrong. The message lists all problems.
+        UserError: the file cannot be read, or does not hold a YAML mapping.
     """
-    problems: list[str] = []
-    known = {
-        name: each
-        for kind in kinds.values()
-        for name, each in typing.get_type_hints(kind, include_extras=True).items()
-    }
-    found = {
-        key: _checked(options[key], known[key], key, problems)
-        for key in _known_keys(options, known, "", problems)
-    }
-    if problems:
-        raise _problems_error(what, problems, hint)
-    return {
-        section: kind(**{name: found[name] for name in kind.__struct_fields__ if name in found})
-        for section, kind in kinds.items()
-    }
+    import yaml
+
+    try:
+        data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
+        options = yaml.safe_load(data.decode())
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"cannot read {what}", where=str(path), why=str(error)) from error
+    if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+        why = "it must consist of lines such as option: value"
+        raise UserError(f"{what} is not a mapping of options", where=str(path), why=why)
+    return options
 
 
-def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
+def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the options with each "a.b=value" assignment applied. Values are read as YAML."""
+    import yaml
+
+    result = {
+        key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
+    }
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        *section, key = name.strip().split(".")
+        got = f"got {assignment!r}"
+        if not equals or len(section) > 1:
+            raise UserError("--set takes key=value or section.key=value", why=got)
+        if section and result.get(section[0]) is None:
+            result[section[0]] = {}
+        place = result[section[0]] if section else result
+        if not isinstance(place, dict):
+            raise UserError("--set cannot set an option inside an option", why=got)
+        try:
+            place[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UserError("the value of --set is not valid YAML", why=str(error)) from error
+    return result
+
+
+def _with_transform(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the name of a transform that is given as a function."""
+    read = options.get("read")
+    if not isinstance(read, Mapping) or not callable(function := read.get("transform")):
+        return options
+    return {**options, "read": {**read, "transform": give(function)}}
+
+
+def _objections(options: PackOptions, to_compare: bool = False) -> list[Problem]:
     """Return why no plan can be made with these options. Empty if no plan is asked for."""
     if options.sequence_length is None:
         return []
@@ -193,94 +206,10 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[str]:
     return [*options.misplaced(to_compare=to_compare), *objections(options)]
 
 
-def _section(name: str, options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Return the checked values of a section."""
-    hints = typing.get_type_hints(ALL_SECTIONS[name], include_extras=True)
-    if callable(function := options.get("transform")):
-        options = {**options, "transform": give(function)}
-    return {
-        key: _checked(options[key], hints[key], f"{name}.{key}", problems)
-        for key in _known_keys(options, hints, f"{name}.", problems)
-    }
-
-
-def _problems_error(what: str, problems: list[str], hint: str, command: str = "") -> UserError:
-    if command:
-        return flags_error(command, problems, ALL_SECTIONS)
-    number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    return UserError(f"{what} has {number}", why="\n       ".join(problems), hint=hint)
-
-
-def _known_keys(
-    options: Mapping[str, Any], known: Mapping[str, Any], prefix: str, problems: list[str]
-) -> list[str]:
-    names = {name: f"{prefix}{name}" for name in known}
-    if known.keys() >= SECTIONS.keys():
-        fields = ((section, SECTIONS[section].__struct_fields__) for section in SECTIONS)
-        names |= {name: f"{section}.{name}" for section, inside in fields for name in inside}
-    for key in options:
-        if key not in known:
-            close = names.get(nearest(str(key), names))
-            hint = f"; did you mean {close}?" if close else ""
-            problems.append(f"{prefix}{key}: unknown option{hint}")
-    return [key for key in options if key in known]
-
-
-def _checked(value: Any, kind: Any, name: str, problems: list[str]) -> Any:
-    """Convert a value to the field's type. Reads YAML spellings of sizes, shares and ids."""
-    try:
-        value = _spelled(value, kind, name)
-        if typing.get_origin(_base(kind)) is Literal and isinstance(value, str):
-            _check_choice(value, typing.get_args(_base(kind)))
-        found = msgspec.convert(value, kind)
-        if name == "read.format" and not is_format(found):
-            raise ValueError(f"must be one of {', '.join(format_names())}")
-        return found
-    except ValueError as error:
-        why = str(error).split(" - at")[0]
-        if isinstance(error, msgspec.ValidationError) and (allowed := valid_values(kind)):
-            why = f"must be {allowed}"
-        problems.append(f"{name}: got {value!r}; {why[:1].lower()}{why[1:]}")
-        return None
-
-
-def _spelled(value: Any, kind: Any, name: str) -> Any:
-    """Convert spellings of a value to the types of options."""
-    if isinstance(value, str):
-        if name in ("resources.memory", "read.max_record"):
-            return parse_bytes(value)
-        if name == "pack.sequence_length":
-            return parse_length(value)
-        if _base(kind) is float:
-            return parse_share(value)
-        return [value] if typing.get_origin(_base(kind)) is list else value
-    if isinstance(value, Path) or (type(value) is int and _base(kind) is str):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return [str(item) if isinstance(item, Path) else item for item in value]
-    return value
-
-
-def _check_choice(value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        close = nearest(value, choices)
-        hint = f"; did you mean {close}?" if close else ""
-        raise ValueError(f"must be one of {', '.join(choices)}{hint}")
-
-
-def _base(kind: Any) -> Any:
-    while typing.get_origin(kind) is Annotated:
-        kind = typing.get_args(kind)[0]
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        kind = next(arg for arg in typing.get_args(kind) if arg is not type(None))
-        return _base(kind)
-    return kind
-
-
-def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
+def _conflicts(recipe: Recipe) -> Iterator[Problem]:
     yield from _objections(recipe.pack)
     if recipe.pack.sequence_length is None and recipe.pack != PackOptions():
-        yield "pack.sequence_length: is missing; the other pack options need it"
+        yield missing("pack.sequence_length", "; the other pack options need it")
     if recipe.export is not msgspec.UNSET:
         yield from _export_conflicts(recipe, recipe.export)
     columns = {"source", "position", "id", "subset"}
@@ -288,78 +217,88 @@ def _conflicts(recipe: Recipe) -> typing.Iterator[str]:
     for option in ("separate_by", "weight_by"):
         name = getattr(recipe.pack, option)
         if name is not None and name not in columns | kept:
-            yield f"pack.{option}: {name!r} is not kept; add it to read.keep"
+            yield Problem(f"pack.{option}", "{!r} is not kept; add it to {}", name, KEEP)
     yield from _shared_conflicts(recipe.inputs, recipe.read, recipe.resources)
     yield from _reading_conflicts(recipe.read)
     yield from _chat_conflicts(recipe.chat, recipe.read)
 
 
-def _export_conflicts(recipe: Recipe, export: ExportSection) -> typing.Iterator[str]:
+def _export_conflicts(recipe: Recipe, export: ExportSection) -> Iterator[Problem]:
     if recipe.pack.sequence_length is None:
-        yield "pack.sequence_length: is missing; an export needs a plan"
+        yield missing("pack.sequence_length", "; an export needs a plan")
     rows = local_path(export.out, "the folder of the rows")
     if not is_remote(recipe.out) and Path(recipe.out).resolve().is_relative_to(rows.resolve()):
-        yield f"export.out: {export.out!r} is or contains the folder of the dataset"
+        yield Problem("export.out", "{!r} is or contains the folder of the dataset", export.out)
 
 
-def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> typing.Iterator[str]:
+def _chat_conflicts(chat: ChatOptions, read: ReadOptions) -> Iterator[Problem]:
     if chat.chat is None:
         for name in ("chat_template", "loss_on", "chat_date"):
             if getattr(chat, name):
-                yield f"chat.{name}: can only be given with chat.chat"
+                yield Problem(f"chat.{name}", "can only be given with {}", Ref("chat.chat"))
         return
     for name in ("text_template", "transform", "no_loss", "separator"):
         if getattr(read, name):
-            yield f"read.{name}: cannot be given for conversations"
+            yield Problem(f"read.{name}", "cannot be given for conversations")
     yield from _role_conflicts(chat.loss_on)
     if chat.chat_date is not None:
         try:
             datetime.date.fromisoformat(chat.chat_date)
         except ValueError:
-            yield f"chat.chat_date: got {chat.chat_date!r}; must be a date as YYYY-MM-DD"
+            rule = "got {!r}; must be a date as YYYY-MM-DD"
+            yield Problem("chat.chat_date", rule, chat.chat_date)
     if chat.chat == "prompt-completion" and chat.chat_template:
-        yield "chat.chat_template: only for messages, not for prompt-completion"
+        yield Problem("chat.chat_template", "only for messages, not for prompt-completion")
     if chat.chat == "prompt-completion" and chat.loss_on not in ([], ["all"]):
-        yield "chat.loss_on: for prompt-completion, must be all or omitted (completion only)"
+        rule = "for prompt-completion, must be all or omitted (completion only)"
+        yield Problem("chat.loss_on", rule)
 
 
-def _role_conflicts(loss_on: Sequence[str]) -> typing.Iterator[str]:
+def _role_conflicts(loss_on: Sequence[str]) -> Iterator[Problem]:
     for name in ("all", "last"):
         if name in loss_on and len(set(loss_on)) > 1:
-            yield f"chat.loss_on: {name} cannot be combined with other roles"
+            yield Problem("chat.loss_on", f"{name} cannot be combined with other roles")
     for role in loss_on:
         meant = "" if role in LOSS_ON or not role.isalpha() else nearest(role, LOSS_ON)
         if meant:
-            yield f"chat.loss_on: got {role!r}; did you mean {meant!r}?"
+            yield Problem("chat.loss_on", "got {!r}; did you mean {!r}?", role, meant)
 
 
 def _shared_conflicts(
     inputs: Sequence[str], read: ReadOptions, resources: ResourceOptions
-) -> typing.Iterator[str]:
+) -> Iterator[Problem]:
     memory = resources.memory
     if memory is not None and memory < MIN_MEMORY_BYTES:
-        yield f"resources.memory: got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
+        rule = f"got {memory}; must be at least {MIN_MEMORY_BYTES} bytes (512 MB)"
+        yield Problem("resources.memory", rule)
     if read.streaming and all(place_of(name) == LOCAL for name in inputs):
-        yield "read.streaming: only applies to remote inputs such as hf://..."
+        yield Problem("read.streaming", "only applies to remote inputs such as hf://...")
 
 
-def _reading_conflicts(read: ReadOptions) -> typing.Iterator[str]:
+def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
     if read.separator == "":
-        yield "read.separator: must not be empty"
+        yield Problem("read.separator", "must not be empty")
     text = "" if read.transform else read.text_field
     if read.text_template is not None:
         if read.transform:
-            yield "read.transform: cannot be combined with read.text_template"
+            yield Problem("read.transform", "cannot be combined with {}", TEMPLATE)
         text = ""
         TextTemplate(read.text_template).parts()
         if read.text_field != "text":
-            yield "read.text_template: cannot be combined with read.text_field"
+            yield Problem("read.text_field", "cannot be combined with {}", TEMPLATE)
+    if not read.text_field:
+        yield Problem("read.text_field", "must not be empty")
+    yield from _field_conflicts(read, text)
+
+
+def _field_conflicts(read: ReadOptions, text: str) -> Iterator[Problem]:
     for name, count in Counter(read.fields.keep).items():
         if count > 1:
-            yield f"read.keep: {name!r} is named twice"
+            yield Problem("read.keep", "{!r} is named twice", name)
     for name in read.fields.extra:
+        by_name = (each for each in ("id_field", "no_loss") if getattr(read, each) == name)
+        option = f"read.{next(by_name, 'keep')}"
         if text and f"{text}.".startswith(f"{name}."):
-            yield f"read: {name!r} holds the text, which cannot be kept as a column"
-    reserved = [name for name in read.fields.extra if not name]
-    if reserved or not read.text_field:
-        yield "read: a field name is empty"
+            yield Problem(option, "{!r} holds the text, which cannot be kept as a column", name)
+        if not name:
+            yield Problem(option, "a field name is empty")

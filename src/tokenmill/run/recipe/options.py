@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tokenmill.core.options import about
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
 from tokenmill.encode.words.splits import Digits
 from tokenmill.pack.options import PackOptions
@@ -19,12 +20,45 @@ from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.template import TextTemplate
 from tokenmill.read.rendering.transform import Transform
+from tokenmill.read.sources import format_names
 from tokenmill.store.exports import ExportSection
 from tokenmill.store.policies import Policies, ReadPolicies
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+
+Inputs = Annotated[
+    list[str],
+    Meta(
+        min_length=1,
+        description="files, folders, globs, or URLs with s3:// gs:// az:// https:// or hf://",
+        examples=["data/*.jsonl"],
+        extra={"positional": "INPUT"},
+    ),
+]
+CountInputs = Annotated[
+    list[str],
+    Meta(
+        min_length=1,
+        description="files, folders, globs, hf:// URLs; a dataset, for its sources; or folders of "
+        "counts",
+        extra={"positional": "INPUT"},
+    ),
+]
+TokenizerName = Annotated[
+    str,
+    about(
+        "tokenizer.json, its folder, .tiktoken, .model, Hub name, or python:MODULE:NAME",
+        example="tokenizer.json",
+        metavar="TOKENIZER",
+    ),
+]
+Out = Annotated[
+    str,
+    about("folder for the dataset, or s3://BUCKET/PREFIX", example="corpus/", metavar="DIR"),
+]
+CountOut = Annotated[str, about("folder for the counts", metavar="DIR")]
 
 MIN_MEMORY_BYTES = 512_000_000
 INPUT_GROUPS = "input"
@@ -38,57 +72,58 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Annotated[
         str,
-        Meta(
-            description="format of all inputs: auto (detects it), "
-            f"{', '.join(FORMATS.built_in)}, or one of an installed package"
+        about(
+            "format of all inputs: auto (detects it), "
+            f"{', '.join(FORMATS.built_in)}, or one of an installed package",
+            choices=format_names,
         ),
     ] = "auto"
-    text_field: Annotated[str, Meta(description="name or dotted path of the text")] = "text"
+    text_field: Annotated[str, about("name or dotted path of the text")] = "text"
     text_template: Annotated[
         str | None,
-        Meta(description=r"text built from fields, e.g. '{title}\n\n{body}'; {{ is a brace"),
+        about(r"text built from fields, e.g. '{title}\n\n{body}'; {{ is a brace", unit="escaped"),
     ] = None
     transform: Annotated[
         str | None,
-        Meta(description="function that turns whole records into texts: python:MODULE:NAME"),
+        about("function that turns whole records into texts: python:MODULE:NAME"),
     ] = None
-    id_field: Annotated[str | None, Meta(description="field to keep as the document's id")] = None
+    id_field: Annotated[str | None, about("field to keep as the document's id")] = None
     keep: Annotated[
         list[str],
-        Meta(
-            description="another field to keep in the documents table; may be repeated; "
+        about(
+            "another field to keep in the documents table; may be repeated; "
             "NAME? if only some records have it"
         ),
     ] = []
     no_loss: Annotated[
         str | None,
-        Meta(description="field with [start, stop) character ranges to exclude from the loss"),
+        about("field with [start, stop) character ranges to exclude from the loss"),
     ] = None
     separator: Annotated[
         str | None,
-        Meta(
-            description=r"plain text: string between documents, e.g. '\n---\n' "
-            "(default: one document per file)"
+        about(
+            r"plain text: string between documents, e.g. '\n---\n' "
+            "(default: one document per file)",
+            unit="escaped",
         ),
     ] = None
     max_record: Annotated[
         Annotated[int, Meta(ge=1024)] | None,
-        Meta(
-            description="longest record, e.g. 200MiB; a longer one is rejected, except in tables "
-            "(default: 64 MiB)"
+        about(
+            "longest record, e.g. 200MiB; a longer one is rejected, except in tables "
+            "(default: 64 MiB)",
+            unit="bytes",
         ),
     ] = None
     streaming: Annotated[
-        bool, Meta(description="read Parquet files of hf:// inputs without downloading them")
+        bool, about("read Parquet files of hf:// inputs without downloading them")
     ] = False
     validation: Annotated[
-        Share, Meta(description="share of documents for the validation subset, e.g. 0.1%%")
+        Share, about("share of documents for the validation subset, e.g. 0.1%")
     ] = 0.0
-    max_documents: Annotated[
-        Positive | None, Meta(description="stop after this many documents")
-    ] = None
+    max_documents: Annotated[Positive | None, about("stop after this many documents")] = None
     max_tokens: Annotated[
-        Positive | None, Meta(description="stop before the document that exceeds this many tokens")
+        Positive | None, about("stop before the document that exceeds this many tokens")
     ] = None
 
     @property
@@ -122,28 +157,25 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of encoding: engine, boundary tokens and special tokens."""
 
-    engine: Annotated[str, Meta(description="auto, fastokens, native, memo, reference")] = "auto"
-    encoding: Annotated[str, Meta(description="encoding of a tiktoken rank file")] = ""
+    engine: Annotated[str, about("auto, fastokens, native, memo, reference")] = "auto"
+    encoding: Annotated[str, about("encoding of a tiktoken rank file")] = ""
     pattern: Annotated[
         str | None,
-        Meta(description="split pattern of a rank file with an unknown encoding, as for tiktoken"),
+        about("split pattern of a rank file with an unknown encoding, as for tiktoken"),
     ] = None
     specials_from: Annotated[
         str | None,
-        Meta(description="JSON file with the special tokens of such a rank file and their ids"),
+        about("JSON file with the special tokens of such a rank file and their ids"),
     ] = None
-    eos: Annotated[str | None, Meta(description="end-of-document token, or its id")] = None
-    pad: Annotated[str | None, Meta(description="padding token for later stages")] = None
+    eos: Annotated[str | None, about("end-of-document token, or its id")] = None
+    pad: Annotated[str | None, about("padding token for later stages")] = None
     special_tokens: Annotated[
         Literal["text", "control", "error"],
-        Meta(
-            description="special-token strings in the text: encode them as text or as control "
-            "tokens, or fail"
+        about(
+            "special-token strings in the text: encode them as text or as control tokens, or fail"
         ),
     ] = "text"
-    unknown: Annotated[
-        Literal["count", "error"], Meta(description="count unknown tokens, or fail")
-    ] = "count"
+    unknown: Annotated[Literal["count", "error"], about("count unknown tokens, or fail")] = "count"
 
     @property
     def rank_encoding(self) -> str | RankEncoding:
@@ -156,28 +188,25 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     chat: Annotated[
         Chat | None,
-        Meta(
-            description="records are conversations: messages (role and content), or "
-            "prompt-completion"
-        ),
+        about("records are conversations: messages (role and content), or prompt-completion"),
     ] = None
     chat_template: Annotated[
         str | None,
-        Meta(
-            description="chatml, trl (TRL's training version of the tokenizer's template), the "
+        about(
+            "chatml, trl (TRL's training version of the tokenizer's template), the "
             "name of a template of the tokenizer, or a Jinja file (default: the tokenizer's "
             "template)"
         ),
     ] = None
     loss_on: Annotated[
         list[str],
-        Meta(
-            description="role with loss on its messages, or last (the last assistant turn), or "
+        about(
+            "role with loss on its messages, or last (the last assistant turn), or "
             "all; may be repeated (default: assistant, or the completion)"
         ),
     ] = []
     chat_date: Annotated[
-        str | None, Meta(description="date that the template uses as today, as YYYY-MM-DD")
+        str | None, about("date that the template uses as today, as YYYY-MM-DD")
     ] = None
 
 
@@ -187,18 +216,16 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
     You can change these when you resume a build.
     """
 
-    max_bad: Annotated[
-        Share, Meta(description="share of records that may be rejected, e.g. 0.01%%")
-    ] = 0.0001
+    max_bad: Annotated[Share, about("share of records that may be rejected, e.g. 0.01%")] = 0.0001
     on_bad_file: Annotated[
         Literal["fail", "quarantine"],
-        Meta(description="what to do about a damaged file: fail the build, or leave the file out"),
+        about("what to do about a damaged file: fail the build, or leave the file out"),
     ] = "fail"
     audit_share: Annotated[
         Share | None,
-        Meta(
-            description="share of documents to encode with the reference as well, e.g. 1%%; a "
-            "difference fails the build (default: 0.05%%, of small inputs more)"
+        about(
+            "share of documents to encode with the reference as well, e.g. 1%; a "
+            "difference fails the build (default: 0.05%, of small inputs more)"
         ),
     ] = None
 
@@ -207,23 +234,21 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of processes, memory and folders. You can change these when you resume a build."""
 
     workers: Annotated[
-        Positive | None, Meta(description="worker processes (default: 80%% of the physical cores)")
+        Positive | None, about("worker processes (default: 80% of the physical cores)")
     ] = None
     memory: Annotated[
         int | None,
-        Meta(description="memory limit of all processes, e.g. 2GB (default: 1.5 GB or less)"),
+        about("memory limit of all processes, e.g. 2GB (default: 1.5 GB or less)", unit="bytes"),
     ] = None
-    prefetch: Annotated[NonNegative, Meta(description="units read ahead of the workers")] = 2
+    prefetch: Annotated[NonNegative, about("units read ahead of the workers")] = 2
     cache_dir: Annotated[
         str | None,
-        Meta(
-            description="folder for downloaded hf:// files (default: the cache of huggingface_hub)"
-        ),
+        about("folder for downloaded hf:// files (default: the cache of huggingface_hub)"),
     ] = None
     scratch: Annotated[
         str | None,
-        Meta(
-            description="folder for files before they are uploaded to a bucket (default: the "
+        about(
+            "folder for files before they are uploaded to a bucket (default: the "
             "system's temporary folder)"
         ),
     ] = None
@@ -232,9 +257,9 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """All options of a build, by section."""
 
-    inputs: Annotated[list[str], Meta(min_length=1)]
-    tokenizer: str
-    out: str
+    inputs: Inputs
+    tokenizer: TokenizerName
+    out: Out
     read: ReadOptions = ReadOptions()
     chat: ChatOptions = ChatOptions()
     encode: EncodeOptions = EncodeOptions()
@@ -276,31 +301,31 @@ def grouped_reading(read: ReadOptions, by: str | None) -> ReadOptions:
 class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """All options of a count, by section."""
 
-    inputs: Annotated[list[str], Meta(min_length=1)]
-    out: str
+    inputs: CountInputs
+    out: CountOut
     split: Annotated[
         str,
-        Meta(
-            description="how texts are cut into words: gpt2, cl100k, o200k, llama3, qwen2, ..., "
+        about(
+            "how texts are cut into words: gpt2, cl100k, o200k, llama3, qwen2, ..., "
             "or the tokenizer.json of a tokenizer with another split"
         ),
     ]
     digits: Annotated[
         Digits,
-        Meta(
-            description="numbers: leave them to the split, cut them into single digits, or into "
+        about(
+            "numbers: leave them to the split, cut them into single digits, or into "
             "groups of three from the right, which helps arithmetic"
         ),
     ] = "keep"
     by: Annotated[
         str | None,
-        Meta(
-            description="count in groups: input (each INPUT), or a field of the records such as "
+        about(
+            "count in groups: input (each INPUT), or a field of the records such as "
             "language; NAME? if only some records have it"
         ),
     ] = None
     min_count: Annotated[
-        Positive, Meta(description="leave out words that occur less often in their group")
+        Positive, about("leave out words that occur less often in their group")
     ] = 1
     read: ReadOptions = ReadOptions()
     limits: LimitOptions = LimitOptions()

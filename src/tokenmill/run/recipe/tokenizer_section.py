@@ -10,8 +10,6 @@ section to a recipe, and ignores options that only affect rows, such as `columns
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.suggestions import nearest
+from tokenmill.core.options import OptionError, Problem, Ref, about, convert
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.run.recipe.files import load_recipe
+from tokenmill.run.recipe.checks import load_recipe
 
 SECTION = "tokenizer"
 LARGEST_CONTEXT = (64 << 20) // 17
@@ -41,63 +39,66 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     context_length: Annotated[
         int,
-        Meta(ge=1, le=LARGEST_CONTEXT, description="tokens per row, with padding and specials"),
+        Meta(
+            ge=1,
+            le=LARGEST_CONTEXT,
+            description="tokens per row, with padding and specials",
+            extra={"unit": "tokens"},
+        ),
     ]
     """Tokens per row, including special tokens and padding."""
     tokenizer_name: Annotated[
-        str | None, Meta(description="the tokenizer: a file, a folder, or a name on the Hub")
+        str | None, about("the tokenizer: a file, a folder, or a name on the Hub")
     ] = None
     """Name or path. Can be omitted if you pass a tokenizer object."""
     text_column: Annotated[
         str | None,
-        Meta(description="column with the texts (default: text, or the only string column)"),
+        about("column with the texts (default: text, or the only string column)"),
     ] = None
     overlap: Annotated[
         int, Meta(ge=0, description="tokens that a window repeats from the previous one")
     ] = 0
     """Tokens that a window of a document shares with the previous window."""
-    overlap_in_loss: Annotated[bool, Meta(description="also give labels to repeated tokens")] = True
+    overlap_in_loss: Annotated[bool, about("also give labels to repeated tokens")] = True
     append_eos: Annotated[
-        Literal["auto"] | bool, Meta(description="end each document with the end-of-document token")
+        Literal["auto"] | bool, about("end each document with the end-of-document token")
     ] = "auto"
     """With "auto", append the token if the tokenizer has one."""
     packing: Annotated[
         Packing | None,
-        Meta(description="pack several documents into a row, with this strategy"),
+        about("pack several documents into a row, with this strategy"),
     ] = None
     columns: Annotated[
         tuple[Column, ...] | None,
-        Meta(
-            description="columns of the rows: input_ids, attention_mask, labels, position_ids, "
+        about(
+            "columns of the rows: input_ids, attention_mask, labels, position_ids, "
             "seq_lengths, cu_seqlens"
         ),
     ] = None
     dtype: Annotated[
         Literal["int64", "int32"],
-        Meta(description="type of ids, labels and positions; int32 halves the disk space"),
+        about("type of ids, labels and positions; int32 halves the disk space"),
     ] = "int64"
     subword_regularisation: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        Meta(
-            description="sample encodings: dropout of a BPE model, or alpha of a Unigram model",
-        ),
+        about("sample encodings: dropout of a BPE model, or alpha of a Unigram model"),
     ] = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1, description="seed of subword_regularisation")] = 0
     batch_size: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
-        Meta(description="documents encoded at a time (default: chosen by memory and lengths)"),
+        about("documents encoded at a time (default: chosen by memory and lengths)"),
     ] = None
     """Documents encoded at a time. By default 6000, or fewer if documents are large."""
     num_proc: Annotated[
         Annotated[int, Meta(ge=1, le=32)] | None,
-        Meta(description="processes of a slow tokenizer (default: half the cores)"),
+        about("processes of a slow tokenizer (default: half the cores)"),
     ] = None
     """Processes of a slow tokenizer. By default half the cores. 1 uses only this process."""
-    cache: Annotated[bool, Meta(description="reuse rows of an earlier run")] = True
+    cache: Annotated[bool, about("reuse rows of an earlier run")] = True
     """Reuse the rows of an earlier run, and resume a run that was killed."""
-    show_progress: Annotated[bool, Meta(description="show a progress bar")] = True
+    show_progress: Annotated[bool, about("show a progress bar")] = True
     verbose_level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR"], Meta(description="level of log messages")
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"], about("level of log messages")
     ] = "INFO"
 
     @property
@@ -153,19 +154,14 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
     """
     if not isinstance(options, Mapping):
         raise _not_a_mapping(where)
-    problems: list[str] = []
-    values = _values(options, problems)
-    if not problems:
-        problems += _conflicts(CausalLMConfig(**values))
-    if problems:
-        number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        raise UserError(
-            f"the configuration has {number}",
-            where=where,
-            why="\n       ".join(problems),
-            hint="docs/guides/hugging-face.md describes every option",
-        )
-    return CausalLMConfig(**values)
+    problems: list[Problem] = []
+    config = convert(CausalLMConfig, options, "", problems)
+    if config is not None:
+        problems += _conflicts(config)
+    if config is None or problems:
+        hint = "docs/guides/hugging-face.md describes every option"
+        raise OptionError("the configuration", problems, where=where, hint=hint)
+    return config
 
 
 def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
@@ -213,56 +209,18 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
     return result
 
 
-def _values(options: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    known = typing.get_type_hints(CausalLMConfig, include_extras=True)
-    values = {}
-    for key, value in options.items():
-        if key not in known:
-            close = nearest(str(key), known)
-            hint = f"; did you mean {close}?" if close else ""
-            problems.append(f"{key}: unknown option{hint}")
-            continue
-        try:
-            plain = str(value) if isinstance(value, Path) else value
-            values[key] = msgspec.convert(plain, known[key])
-        except msgspec.ValidationError as error:
-            why = str(error).split(" - at")[0]
-            problems.append(f"{key}: got {value!r}; {why[:1].lower()}{why[1:]}{_hint(plain, key)}")
-    if "context_length" not in options:
-        problems.append("context_length: is missing")
-    return values
-
-
-def _hint(value: Any, key: str) -> str:
-    """Return a hint with the values that an option accepts, if these are names."""
-    if not (choices := list(_choices(typing.get_type_hints(CausalLMConfig)[key]))):
-        return ""
-    given = value if isinstance(value, (list, tuple)) else [value]
-    wrong = next((name for name in given if name not in choices), None)
-    close = nearest(str(wrong), choices)
-    return f"; did you mean {close}?" if close else f"; must be one of {', '.join(choices)}"
-
-
-def _choices(kind: Any) -> Iterator[str]:
-    if typing.get_origin(kind) is Literal:
-        yield from typing.get_args(kind)
-    elif typing.get_origin(kind) in (typing.Union, types.UnionType, tuple):
-        for part in typing.get_args(kind):
-            yield from _choices(part)
-
-
-def _conflicts(config: CausalLMConfig) -> Iterator[str]:
+def _conflicts(config: CausalLMConfig) -> Iterator[Problem]:
     if config.overlap >= config.context_length:
-        yield (
-            f"overlap: got {config.overlap}; must be less than context_length, "
-            f"which is {config.context_length}"
-        )
+        rule = f"got {config.overlap}; must be less than {{}}, which is {config.context_length}"
+        yield Problem("overlap", rule, Ref("context_length"))
     if config.columns is not None:
         if "input_ids" not in config.columns:
-            yield "columns: input_ids is missing"
+            yield Problem("columns", "input_ids is missing")
         if len(set(config.columns)) < len(config.columns):
-            yield "columns: a name is given twice"
+            yield Problem("columns", "a name is given twice")
     if config.packing is not None and config.overlap < config.context_length:
         from tokenmill.pack.strategies import objections  # loads a compiler
 
-        yield from (problem.removeprefix("pack.") for problem in objections(config.pack_options))
+        for problem in objections(config.pack_options):
+            name = problem.option.removeprefix("pack.")
+            yield Problem(name, problem.text, *problem.values)

@@ -28,7 +28,7 @@ from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.ends import PLANS, CopiedPlan, End, folders_of, open_end
-from tokenmill.store.dataset import PLAN_NAME
+from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
 from tokenmill.store.manifest_checks import check_file_names
@@ -54,18 +54,24 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def copy_dataset(
-    source: str | Path,
+    dataset: Dataset | str | Path,
     destination: str | Path,
     *,
     verify: bool = False,
     files_at_once: int = FILES_AT_ONCE,
     advance: Advance = lambda stage, done, total: None,
 ) -> CopyReport:
-    """Copy a dataset and its plans between folders and prefixes of buckets, in any direction.
+    """Copy a dataset and its plans between folders and buckets.
 
     Every file is compared with its digest while it is read. If a copy is interrupted, the same
-    call copies the missing files. With `verify`, the destination is read back as well, and damaged
-    files are copied again.
+    call copies the missing files.
+
+    Args:
+        dataset: a dataset, its folder, or its name in a bucket.
+        destination: a folder, or a prefix in a bucket.
+        verify: also read the destination back, and copy damaged files again.
+        files_at_once: number of files to copy at a time.
+        advance: called with a stage, the amount done and the total, to show progress.
 
     Raises:
         UserError: the dataset does not exist, or a location cannot be used.
@@ -73,6 +79,7 @@ def copy_dataset(
         VerificationError: a file of the source or a copied file is damaged.
         StorageError: a location fails; the same call resumes.
     """
+    source = dataset.location if isinstance(dataset, Dataset) else dataset
     origin, target = open_end(source, "a dataset"), open_end(destination, "the destination")
     if not target.can_list:
         why = "tokenmill can only read from web servers"

@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
 from tokenmill.encode.words.splits import Digits
-from tokenmill.run.recipe.checks import make_sections, section_of
+from tokenmill.run.recipe.checks import section_of
 
 Model = Literal[
     "bpe", "wordpiece", "unigram", "wordlevel", "sentencepiece-bpe", "sentencepiece-unigram"
@@ -45,6 +45,7 @@ DEFAULT_SPLITS: dict[Model, str] = {
 OF_SENTENCEPIECE: tuple[Model, ...] = ("unigram", "sentencepiece-bpe", "sentencepiece-unigram")
 """Models trained by SentencePiece, on words split by its normalizers."""
 MAX_VOCABULARY = 1 << 24
+COVERAGE = Ref("character_coverage")
 
 Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
 NonNegative = Annotated[int, Meta(ge=0)]
@@ -151,7 +152,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The weights of groups of the corpus, such as languages."""
 
     weight: Annotated[
-        list[str], Meta(description="count a group N times, e.g. th=3; may be repeated")
+        list[str], about("count a group N times, e.g. th=3; may be repeated", metavar="GROUP=N")
     ] = []
     alpha: Annotated[
         Portion | None,
@@ -250,56 +251,57 @@ def make_train_options(values: Mapping[str, Any]) -> TrainOptions:
         UserError: one or several options are wrong; the message holds all of them.
     """
     hint = "tokenmill tokenizer train --help-all lists every option"
-    made = TrainOptions(**make_sections(SECTIONS, values, "the tokenizer", hint))
+    structs = make_structs(tuple(SECTIONS.values()), values, "the tokenizer", hint)
+    made = TrainOptions(**dict(zip(SECTIONS, structs, strict=True)))
     if problems := list(_conflicts(made)):
-        number = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        why = "\n       ".join(problems)
-        raise UserError(f"the tokenizer has {number}", why=why, hint=hint)
+        raise OptionError("the tokenizer", problems, hint=hint)
     return made
 
 
-def _conflicts(options: TrainOptions) -> Iterator[str]:
+def _conflicts(options: TrainOptions) -> Iterator[Problem]:
     vocabulary = options.vocabulary
     if options.smaller_sizes and options.smaller_sizes[-1] > options.size:
-        yield f"sizes: {options.smaller_sizes[-1]} is larger than the vocabulary of {options.size}"
+        why = f"{options.smaller_sizes[-1]} is larger than the vocabulary of {options.size}"
+        yield Problem("sizes", why)
     if vocabulary.character_coverage is not None and vocabulary.limit_alphabet is not None:
-        yield "limit_alphabet: character_coverage is given already; choose one of the two"
+        yield Problem("limit_alphabet", "cannot be combined with {}", COVERAGE)
     if vocabulary.whitespace_runs and (vocabulary.model != "bpe" or options.groups.parity):
-        yield "whitespace_runs: is for bpe without parity"
+        yield Problem("whitespace_runs", "is for bpe without parity")
     if vocabulary.model in OF_SENTENCEPIECE:
         yield from _sentencepiece_conflicts(options)
     yield from _group_conflicts(options)
 
 
-def _sentencepiece_conflicts(options: TrainOptions) -> Iterator[str]:
+def _sentencepiece_conflicts(options: TrainOptions) -> Iterator[Problem]:
     vocabulary = options.vocabulary
     if options.smaller_sizes:
-        yield f"sizes: {vocabulary.model} needs a separate training for every size"
+        yield Problem("sizes", f"{vocabulary.model} needs a separate training for every size")
     for name in ("limit_alphabet", "min_frequency"):
         if getattr(vocabulary, name) not in (None, 1):
-            yield f"{name}: SentencePiece has no such limit; see character_coverage"
+            yield Problem(name, "SentencePiece has no such limit; see {}", COVERAGE)
     if vocabulary.digits == "groups-right":
-        yield "digits: SentencePiece cuts single digits, or none"
+        yield Problem("digits", "SentencePiece cuts single digits, or none")
 
 
-def _group_conflicts(options: TrainOptions) -> Iterator[str]:
+def _group_conflicts(options: TrainOptions) -> Iterator[Problem]:
     groups = options.groups
     for text in groups.weight:
         if not _is_pair(text, int):
-            yield f"weight: got {text!r}; must be GROUP=N with a whole number, e.g. th=3"
+            yield Problem("weight", "got {!r}; must be GROUP=N with a whole number", text)
     for text in groups.byte_premium:
         if not _is_pair(text, float):
-            yield f"byte_premium: got {text!r}; must be GROUP=NUMBER from 0.01 to 100, e.g. th=2.7"
+            yield Problem("byte_premium", "got {!r}; must be GROUP=NUMBER from 0.01 to 100", text)
     if groups.alpha is not None and groups.weight:
-        yield "alpha: weights are given already; choose one of the two"
+        yield Problem("alpha", "cannot be combined with {}", Ref("weight"))
     if groups.byte_premium and groups.alpha is None and not groups.parity:
-        yield "byte_premium: is for alpha or parity, and both are missing"
+        yield Problem("byte_premium", "needs {} or {}", Ref("alpha"), Ref("parity"))
     if groups.parity_counts and (groups.byte_premium or not groups.parity):
-        yield "parity_counts: is for parity without byte_premium"
+        rule = "needs {}, without {}"
+        yield Problem("parity_counts", rule, Ref("parity"), Ref("byte_premium"))
     if groups.parity and options.vocabulary.model != "bpe":
-        yield f"parity: works only with bpe, not with {options.vocabulary.model}"
+        yield Problem("parity", f"works only with bpe, not with {options.vocabulary.model}")
     if groups.parity and (groups.weight or groups.alpha is not None):
-        yield "parity: takes no weight and no alpha, because it treats all groups alike"
+        yield Problem("parity", "takes no weight and no alpha: it treats all groups alike")
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
