@@ -18,8 +18,8 @@ from tokenmill.store.cloud.client import open_client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.remote import fetching as fetching_module
 from tokenmill.store.remote.cache_folder import make_holes, punch_holes
+from tokenmill.store.remote.fetcher import FetchBlocks, FetchFile
 from tokenmill.store.remote.fetching import TRIES, Fetching
-from tokenmill.store.remote.messages import FetchBlocks, FetchFile
 
 CONTENT = np.random.default_rng(0).bytes(2 * BLOCK_BYTES + 100)
 BLOCKS = [CONTENT[at : at + BLOCK_BYTES] for at in range(0, len(CONTENT), BLOCK_BYTES)]
@@ -48,7 +48,6 @@ def blocks(path: Path, first: int = 0, content: bytes = CONTENT) -> FetchBlocks:
         for at in range(start, len(content), BLOCK_BYTES)
     ]
     return FetchBlocks(
-        number=1,
         key="a.bin",
         path=str(path),
         start=start,
@@ -83,9 +82,7 @@ def test_what_is_damaged_is_asked_for_again_and_never_written(
 
 def test_a_file_that_is_damaged_gets_no_name(fetching: Fetching, tmp_path: Path) -> None:
     path = tmp_path / "a.idx"
-    request = FetchFile(
-        number=1, key="a.bin", path=str(path), num_bytes=len(CONTENT), digest="0" * 32
-    )
+    request = FetchFile(key="a.bin", path=str(path), num_bytes=len(CONTENT), digest="0" * 32)
     with pytest.raises(VerificationError, match="is damaged"):
         fetching.carry_out(request)
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ from tokenmill.store.remote.cache_folder import (
     private_folder,
     punch_holes,
 )
-from tokenmill.store.remote.messages import FetchBlocks
+from tokenmill.store.remote.fetcher import FetchBlocks
 from tokenmill.store.remote.origin import MOST_JOINED, Origin
 
 
@@ -144,8 +144,8 @@ class BlockCache:
         self._request(wanted)
         numbers = {self._coming[block] for block in wanted if block in self._coming}
         failures = []
-        for answer in self._origin.fetcher.wait(numbers):
-            brought = self._requested.pop(answer.number)
+        for number, answer in self._origin.fetcher.wait(numbers).items():
+            brought = self._requested.pop(number)
             for block in brought:
                 del self._coming[block]
             if answer.failure is None:
@@ -175,22 +175,19 @@ class BlockCache:
             and block not in self._there
             and not self._checked[block >> 3] >> (block & 7) & 1
         )
-        requests = []
-        for number, places in self._runs(missing):
-            request = self._request_for(number, places)
-            first = int(self._first_blocks[number])
-            asked = [first + place for place in places]
-            self._requested[request.number] = asked
-            self._coming.update(dict.fromkeys(asked, request.number))
-            requests.append(request)
-        if requests:
-            self._origin.fetcher.send(requests)
+        runs = list(self._runs(missing))
+        if not runs:
+            return
+        numbers = self._origin.fetcher.send([self._request_for(*run) for run in runs])
+        for number, (shard, places) in zip(numbers, runs, strict=True):
+            asked = [int(self._first_blocks[shard]) + place for place in places]
+            self._requested[number] = asked
+            self._coming.update(dict.fromkeys(asked, number))
 
     def _request_for(self, number: int, places: list[int]) -> FetchBlocks:
         shard = self._shards[number]
         file, start = shard.entry.files[0], places[0] * BLOCK_BYTES
         return FetchBlocks(
-            number=self._origin.fetcher.next_number(),
             key=file.name,
             path=str(self._folder / file.name),
             start=start,

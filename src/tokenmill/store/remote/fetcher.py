@@ -9,17 +9,66 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
 
 from tokenmill.core.child import Child, ChildEnded, Program
+from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import StorageError
 from tokenmill.store.cloud.failures import admission_environment
-from tokenmill.store.remote.messages import Answer, Request
 
 STARTS = 3
 """How often a fetcher that ends unexpectedly is started during one wait."""
 MAX_SENT = 256
 """Most requests in one message."""
+
+
+class FetchBlocks(msgspec.Struct, frozen=True, kw_only=True, tag="blocks"):
+    """Download a range of an object into a file, unless the file already has it."""
+
+    key: str
+    path: str
+    start: int
+    """The first byte, a multiple of 64 KiB."""
+    num_bytes: int
+    digests: list[int]
+    """xxh3-64 of each block of 64 KiB."""
+
+
+class FetchFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
+    """Download a whole object into a file."""
+
+    key: str
+    path: str
+    num_bytes: int | None
+    """Size of the object; None for small objects of unknown size."""
+    digest: str
+    """xxh3-128; "" if unknown, for files that contain their own digest."""
+    is_compared: bool = False
+    """Whether an existing file with this digest is reused; it need not survive a crash.
+
+    Otherwise, the file is always downloaded, and only gets its name when it is complete.
+    """
+
+
+class ListFolder(msgspec.Struct, frozen=True, kw_only=True, tag="list"):
+    """List the objects below a folder."""
+
+    prefix: str
+
+
+Request = FetchBlocks | FetchFile | ListFolder
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a request."""
+
+    number: int
+    """-1 if the store cannot be opened."""
+    failure: ErrorRecord | None = None
+    sizes: dict[str, int] = {}
+    """Sizes of the listed objects, by name."""
 
 
 class Fetcher:
@@ -48,28 +97,33 @@ class Fetcher:
     def __reduce__(self) -> tuple[type[Fetcher], tuple[str]]:
         return type(self), (self._location,)
 
-    def next_number(self) -> int:
-        """Return a new request number."""
+    def send(self, requests: Iterable[Request]) -> list[int]:
+        """Send requests, which are carried out in about this order, and return their numbers."""
         with self.alone():
-            self._number += 1
-            return self._number
-
-    def send(self, requests: Collection[Request]) -> None:
-        """Send requests; they are carried out in about this order."""
-        with self.alone():
-            for request in requests:
-                self._running[request.number] = request
-            self._write(requests)
+            added = {self._number + i: request for i, request in enumerate(requests)}
+            self._number += len(added)
+            self._running |= added
+            self._write(added)
             self._drain(0)
+            return list(added)
 
-    def wait(self, numbers: Collection[int]) -> list[Answer]:
-        """Wait for the answers to requests; each answer is returned once.
+    def wait(self, numbers: Collection[int]) -> dict[int, Answer]:
+        """Wait for the answers to requests; each answer is returned once, by its number.
 
         After a failed answer, missing ones are no longer waited for.
         """
         with self.alone():
             self._wait(numbers)
-            return [self._answers.pop(number) for number in numbers if number in self._answers]
+            there = [number for number in numbers if number in self._answers]
+            return {number: self._answers.pop(number) for number in there}
+
+    def carry_out(self, requests: Iterable[Request]) -> list[Answer]:
+        """Send requests and wait for their answers; raise the first failure."""
+        answers = list(self.wait(self.send(requests)).values())
+        for answer in answers:
+            if answer.failure is not None:
+                raise answer.failure.rebuild()
+        return answers
 
     def _wait(self, numbers: Collection[int]) -> None:
         starts = 0
@@ -115,7 +169,7 @@ class Fetcher:
         """Start a new process and send it the unfinished requests."""
         self._child.end()
         self._start()
-        self._write(self._running.values())
+        self._write(self._running)
 
     def _start(self) -> None:
         program = Program(
@@ -133,9 +187,10 @@ class Fetcher:
             ) from error
         self._child.send(self._location)
 
-    def _write(self, requests: Collection[Request]) -> None:
-        for first in range(0, len(requests), MAX_SENT):
-            self._child.send([*requests][first : first + MAX_SENT])
+    def _write(self, requests: Mapping[int, Request]) -> None:
+        numbered = [*requests.items()]
+        for first in range(0, len(numbered), MAX_SENT):
+            self._child.send(numbered[first : first + MAX_SENT])
 
     def _drain(self, seconds: float | None) -> bool:
         """Read answers, waiting up to `seconds`; return False if the process has ended."""

@@ -7,11 +7,10 @@ process has its own fetcher. It answers requests in any order.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,19 +23,13 @@ from tokenmill.store.canonical import MAX_JSON_BYTES
 from tokenmill.store.cloud.client import Client, open_client
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
 from tokenmill.store.files import storage_errors, temporary_folder, whole_file
-from tokenmill.store.remote.messages import (
-    Answer,
-    FetchBlocks,
-    FetchFile,
-    ListFolder,
-    Request,
-)
+from tokenmill.store.remote.fetcher import Answer, FetchBlocks, FetchFile, ListFolder, Request
 
 TRIES = 3
 SOON_SECONDS = 5
 """Requests that fail sooner are retried; otherwise the client has already retried for minutes."""
-THREADS = 64
-"""Number of concurrent requests."""
+BLOCKS_AT_ONCE, FILES_AT_ONCE = 48, 16
+"""Number of concurrent requests. Files do not delay blocks, because they are for later steps."""
 PIECE_BYTES = 8 << 20
 PIECES_AHEAD = 4
 """Pieces of one large file that are fetched ahead."""
@@ -193,45 +186,25 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
         view, at = view[written:], at + written
 
 
-class _Server:
-    """Answers requests from several threads."""
-
-    def __init__(self, fetching: Fetching, parent: Parent) -> None:
-        self._fetching, self._parent = fetching, parent
-        self._waiting: queue.PriorityQueue[tuple[bool, int, Request]] = queue.PriorityQueue()
-        """Blocks first, because files are for later steps; then by number."""
-        self._idle = threading.Semaphore(0)
-        self._num_threads = 0
-
-    def add(self, request: Request) -> None:
-        """Give a request to an idle or a new thread."""
-        is_later = not isinstance(request, FetchBlocks)
-        self._waiting.put((is_later, request.number, request))
-        if not self._idle.acquire(blocking=False) and self._num_threads < THREADS:
-            self._num_threads += 1
-            threading.Thread(target=self._work, daemon=True).start()
-
-    def _work(self) -> None:
-        while True:
-            *_, request = self._waiting.get()
-            try:
-                answer = Answer(number=request.number, sizes=self._fetching.carry_out(request))
-            except BaseException as error:
-                answer = Answer(number=request.number, failure=ErrorRecord.of(error))
-            self._parent.send(answer)
-            self._idle.release()
+def _answer(fetching: Fetching, parent: Parent, number: int, request: Request) -> None:
+    try:
+        answer = Answer(number=number, sizes=fetching.carry_out(request))
+    except BaseException as error:
+        answer = Answer(number=number, failure=ErrorRecord.of(error))
+    parent.send(answer)
 
 
 def main() -> None:
     """Serve the process that started this one."""
-    parent = Parent(str | list[Request])
+    parent = Parent(str | list[tuple[int, Request]])
     try:
         fetching = Fetching(open_client(parent.receive()[0]))
     except UserError as error:
         parent.send(Answer(number=-1, failure=ErrorRecord.of(error)))
         return
     parent.at_end = fetching.close
-    server = _Server(fetching, parent)
+    blocks, files = ThreadPoolExecutor(BLOCKS_AT_ONCE), ThreadPoolExecutor(FILES_AT_ONCE)
     while True:
-        for request in parent.receive()[0]:
-            server.add(request)
+        for number, request in parent.receive()[0]:
+            pool = blocks if isinstance(request, FetchBlocks) else files
+            pool.submit(_answer, fetching, parent, number, request)

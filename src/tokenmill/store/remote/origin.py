@@ -17,8 +17,7 @@ from tokenmill.store.files import path_inside, sizes_inside, storage_errors, tem
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
 from tokenmill.store.manifest_checks import check_file_names, find_manifest, wrong_size
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
-from tokenmill.store.remote.fetcher import Fetcher
-from tokenmill.store.remote.messages import FetchBlocks, FetchFile, ListFolder
+from tokenmill.store.remote.fetcher import FetchBlocks, Fetcher, FetchFile, ListFolder
 
 PREFETCH_STEPS = 8
 MOST_JOINED = 16
@@ -52,7 +51,7 @@ class Origin:
         wanted = {f"{prefix}{file.name}": file for file in files}
         sizes = sizes_inside(self.folder, wanted)
         missing = [name for name, size in sizes if size != wanted[name].bytes]
-        self._carry_out([self.file_request(name, wanted[name]) for name in missing])
+        self.fetcher.carry_out([self.file_request(name, wanted[name]) for name in missing])
 
     def obtain_tokens(self, shard: ShardEntry, digests: Sequence[int]) -> None:
         """Download all tokens of a shard; the first `digests` belong to them.
@@ -75,7 +74,6 @@ class Origin:
         blocks = num_blocks(file.bytes)
         requests = [
             FetchBlocks(
-                number=self.fetcher.next_number(),
                 key=file.name,
                 path=str(path),
                 start=first * BLOCK_BYTES,
@@ -84,7 +82,7 @@ class Origin:
             )
             for first in range(0, blocks, MOST_JOINED)
         ]
-        self._carry_out(requests)
+        self.fetcher.carry_out(requests)
 
     def obtain_plan(self, name: str) -> Path | None:
         """Download only the `plan.json` of a plan; return its folder, or None if it does not exist.
@@ -117,11 +115,7 @@ class Origin:
         """
         if ObjectName.parse(self.location).scheme in WEB:
             return {}
-        number = self.fetcher.next_number()
-        self.fetcher.send([ListFolder(number=number, prefix=prefix)])
-        (answer,) = self.fetcher.wait([number])
-        if answer.failure is not None:
-            raise answer.failure.rebuild()
+        (answer,) = self.fetcher.carry_out([ListFolder(prefix=prefix)])
         return answer.sizes
 
     def obtain_plans(self, names: Iterable[str]) -> None:
@@ -154,26 +148,17 @@ class Origin:
 
     def obtain_small(self, key: str, path: Path) -> None:
         """Download an object of unknown size that contains its own digest."""
-        number = self.fetcher.next_number()
-        request = FetchFile(number=number, key=key, path=str(path), num_bytes=None, digest="")
-        self._carry_out([request])
+        self.fetcher.carry_out([FetchFile(key=key, path=str(path), num_bytes=None, digest="")])
 
     def file_request(self, name: str, file: FileEntry, *, is_compared: bool = False) -> FetchFile:
         """Return the request for a file of the dataset."""
         return FetchFile(
-            number=self.fetcher.next_number(),
             key=name,
             path=str(self.path(name)),
             num_bytes=file.bytes,
             digest=file.xxh3_128,
             is_compared=is_compared,
         )
-
-    def _carry_out(self, requests: Sequence[FetchFile | FetchBlocks]) -> None:
-        self.fetcher.send(requests)
-        for answer in self.fetcher.wait([request.number for request in requests]):
-            if answer.failure is not None:
-                raise answer.failure.rebuild()
 
 
 def open_origin(
@@ -251,9 +236,11 @@ class IndexFiles:
             self._origin.file_request(file.name, file, is_compared=True) for file in missing
         ]
         self._known.update(file.name for file in missing)
-        self._coming.update((request.key, request.number) for request in requests)
         if requests:
-            self._fetcher.send(requests)
+            numbers = self._fetcher.send(requests)
+            self._coming.update(
+                (file.name, number) for file, number in zip(missing, numbers, strict=True)
+            )
 
     def has(self, files: Collection[FileEntry]) -> bool:
         """Return whether all of these announced files have arrived."""
@@ -261,7 +248,7 @@ class IndexFiles:
             self._begin_in_this_process()
             self._fetcher.look()
             numbers = (self._coming.get(file.name) for file in files)
-            return not any(number and self._fetcher.is_running(number) for number in numbers)
+            return not any(each is not None and self._fetcher.is_running(each) for each in numbers)
 
     def obtain(self, files: Collection[FileEntry]) -> None:
         """Wait until files are in the cache.
@@ -281,10 +268,10 @@ class IndexFiles:
                 self._known.discard(file.name)
         self._announce(files)
         names = {self._coming[file.name]: file.name for file in files if file.name in self._coming}
-        for answer in self._fetcher.wait(list(names)):
-            del self._coming[names[answer.number]]
+        for number, answer in self._fetcher.wait(names).items():
+            del self._coming[names[number]]
             if answer.failure is not None:
-                self._known.discard(names[answer.number])
+                self._known.discard(names[number])
                 raise answer.failure.rebuild()
 
     def _begin_in_this_process(self) -> None:
