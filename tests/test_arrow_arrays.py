@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.store.arrow_arrays import number_array, string_array
+from tokenmill.store.documents_table import number_array, string_array
 
 
 @settings(deadline=None)
@@ -41,7 +41,7 @@ def test_pandas_is_not_imported() -> None:
     script = """
 import sys
 import numpy as np
-from tokenmill.store.arrow_arrays import number_array, string_array
+from tokenmill.store.documents_table import number_array, string_array
 number_array(np.arange(3)), string_array(["a", None])
 print("pandas" in sys.modules)
 """

@@ -58,14 +58,6 @@ def test_rows_are_those_of_the_usual_recipe_with_the_token_after_each_text(
         assert rows_of(TEXTS, length, known, overlap=overlap, append_eos=True) == expected
 
 
-def test_the_token_has_a_label_even_if_padding_has_the_same_id() -> None:
-    rows = rows_of(["a"], 4, fast_tokenizer())
-    (ids,) = rows["input_ids"]
-    assert ids[1:] == [0, 0, 0]
-    assert rows["attention_mask"] == [[1, 1, 0, 0]]
-    assert rows["labels"] == [[ids[0], 0, -100, -100]]
-
-
 def test_a_stream_and_a_subclass_append_it(tmp_path: Path) -> None:
     class Own(CausalLMTokenizer):
         def _tokenize_function(self, batch: Any) -> Any:
@@ -96,16 +88,6 @@ def test_a_configuration_names_the_token(tmp_path: Path) -> None:
     path = named(tmp_path, '{"eos_token": "</s>", "pad_token": "<s>"}')
     rows = rows_of(["a"], 3, None, tokenizer_name=path)
     assert rows["input_ids"][0][1:] == [2, 1]
-
-
-def test_the_only_known_token_is_taken() -> None:
-    alone = fast_tokenizer(eos_token=None, pad_token="<s>")._tokenizer.to_str()
-    alone = alone.replace("</s>", "<bye>")
-    import tokenizers
-
-    tokenizer = tokenizers.Tokenizer.from_str(alone)
-    tokenizer.enable_padding(pad_id=1)
-    assert rows_of(["a"], 3, tokenizer)["input_ids"][0][1:] == [0, 1]
 
 
 @pytest.mark.parametrize("append_eos", ["auto", True])

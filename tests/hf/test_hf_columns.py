@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hf_kit import TEXTS, Letters, bare_tokenizer, contents, dataset_of, fast_tokenizer, options
 
-from tokenmill.core.errors import UserError
 from tokenmill.hf import CausalLMTokenizer
 
 A, B, PAD = ord("a"), ord("b"), 1000
@@ -119,18 +118,3 @@ def bare_with_padding() -> Any:
     tokenizer = bare_tokenizer()
     tokenizer.enable_padding(pad_id=0, pad_token="<|endoftext|>")
     return tokenizer
-
-
-def test_what_cannot_be_sampled_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot be sampled"):
-        made(8, subword_regularisation=0.1)
-    with pytest.raises(UserError, match="dropout is out of range"):
-        CausalLMTokenizer(options(8, subword_regularisation=1.5), fast_tokenizer())
-
-
-def test_the_text_column_may_be_in_the_configuration() -> None:
-    dataset = datasets.Dataset.from_dict({"body": ["ab"], "title": ["c"]})
-    rows = made(2, text_column="body").tokenize(dataset)
-    assert rows["input_ids"][:] == [[A, B]]
-    passed = CausalLMTokenizer(options(2, text_column="body"), Letters(), text_column="title")
-    assert passed.tokenize(dataset)["input_ids"][:] == [[ord("c"), PAD]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
-import os
 import pickle
 import resource
 import sys
@@ -210,37 +208,6 @@ def test_a_run_that_does_not_end_leaves_nothing(tmp_path: Path, error: BaseExcep
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_killed_runs_have_left_is_removed_by_the_next(
-    on_disk: datasets.Dataset, tmp_path: Path
-) -> None:
-    rows = made().tokenize(on_disk, cache_dir=tmp_path / "rows")
-    name = file_of(rows).name
-    left = tmp_path / "rows" / f".{name}.0123abcd.tmp"
-    in_use = tmp_path / "rows" / f".{name}.4567abcd.tmp"
-    of_another = tmp_path / "rows" / ".cache-0.arrow.89ababcd.tmp"
-    for path in (left, in_use, of_another):
-        path.mkdir()
-        (path / name).write_bytes(b"ARROW")
-    descriptor = os.open(in_use, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    made().tokenize(on_disk, cache_dir=tmp_path / "rows", force=True)
-    os.close(descriptor)
-    found = {path.name for path in (tmp_path / "rows").iterdir()}
-    assert found == {name, in_use.name, of_another.name}
-
-
-def test_an_error_of_the_users_own_files_stays_what_it_is(tmp_path: Path) -> None:
-    tokenizer = made()
-
-    def read_stop_words(batch: Any) -> Any:
-        return (tmp_path / "stop_words.txt").read_text()
-
-    tokenizer._tokenize_function = read_stop_words  # type: ignore[method-assign]
-    with pytest.raises(FileNotFoundError, match=r"stop_words\.txt"):
-        tokenizer.tokenize(dataset_of(["a"]), cache_dir=tmp_path / "rows")
-    assert list((tmp_path / "rows").iterdir()) == []
-
-
 def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
     tokenizer = CausalLMTokenizer(options(1024), Letters())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -260,12 +227,6 @@ def test_a_tokenizer_can_be_pickled_before_and_after_it_was_used() -> None:
         expected = recipe(fast_tokenizer(), TEXTS, 8, 0)
         assert contents(copy.tokenize(dataset_of(TEXTS), force=True)) == expected
         tokenizer.tokenize(dataset_of(TEXTS))
-
-
-def test_without_the_cache_rows_are_made_each_time(on_disk: datasets.Dataset) -> None:
-    first, second = made(), made(cache=False)
-    assert file_of(first.tokenize(on_disk)) == file_of(second.tokenize(on_disk))
-    assert second.summary.reused == []
 
 
 def test_rows_go_to_one_place(on_disk: datasets.Dataset, tmp_path: Path) -> None:

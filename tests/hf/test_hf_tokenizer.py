@@ -105,23 +105,6 @@ def test_padding_and_truncation_in_a_file_are_those_of_its_object(tmp_path: Path
     assert rows["attention_mask"] == recipe(known, TEXTS, 8, 0)["attention_mask"]
 
 
-def test_the_configuration_beside_a_file_goes_before_its_padding(tmp_path: Path) -> None:
-    bare = bare_tokenizer()
-    bare.enable_padding(direction="left", pad_id=7)
-    bare.save(str(tmp_path / "tokenizer.json"))
-    config = '{"pad_token": "</s>", "padding_side": "right"}'
-    (tmp_path / "tokenizer_config.json").write_text(config)
-    named = CausalLMTokenizer(options(3, tokenizer_name=str(tmp_path)))
-    assert contents(named.tokenize(dataset_of(["a"])))["input_ids"][0][1:] == [2, 2]
-
-
-def test_what_a_call_has_left_in_a_tokenizer_does_not_count() -> None:
-    known = fast_tokenizer()
-    expected = rows_of(dataset_of(TEXTS), tokenizer=known)
-    known("The fox", truncation=True, max_length=2, padding="max_length")
-    assert rows_of(dataset_of(TEXTS), tokenizer=known) == expected
-
-
 def test_a_fast_tokenizer_with_python_code_of_its_own_is_asked_itself(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -373,12 +356,6 @@ def test_an_engine_that_fails_the_exam_is_not_used(
     monkeypatch.setattr(FastokensEngine, "encode", wrong)
     assert rows_of(dataset_of(TEXTS)) == recipe(fast_tokenizer(), TEXTS, 8, 0)
     assert "fastokens is not used" in caplog.text
-
-
-@pytest.mark.parametrize("engine", ["fastokens", "reference"])
-def test_an_engine_may_be_asked_for(engine: str) -> None:
-    made = CausalLMTokenizer(options(8), fast_tokenizer(), engine=engine)
-    assert contents(made.tokenize(dataset_of(TEXTS))) == recipe(fast_tokenizer(), TEXTS, 8, 0)
 
 
 def test_a_tokenizer_that_no_fast_engine_takes_is_exact_too() -> None:

@@ -193,20 +193,6 @@ def test_a_damaged_object_is_not_copied(
     assert caught.value.where == f"{prefix}/{name}"
 
 
-def test_what_was_damaged_at_the_destination_is_mended_by_verifying(
-    dataset: Path, prefix: str, tmp_path: Path
-) -> None:
-    for destination in (str(tmp_path / "copy"), prefix):
-        tokenmill.copy_dataset(dataset, destination)
-        name = first_shard_file(dataset, ".idx").relative_to(dataset).as_posix()
-        good = (dataset / name).read_bytes()
-        store = ends.open_end(destination, "").store
-        store.replace(name, bytes(len(good)))
-        assert tokenmill.copy_dataset(dataset, destination).copied_files == 0
-        assert tokenmill.copy_dataset(dataset, destination, verify=True).copied_files == 1
-        assert store.read(name) == good
-
-
 @pytest.mark.parametrize("where", ["folder", "bucket"])
 @pytest.mark.parametrize("there", ["another dataset", "another copy", "something else"])
 def test_a_destination_that_holds_something_else_is_left_as_it_is(
@@ -244,15 +230,6 @@ def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> 
         tokenmill.copy_dataset(copied, tmp_path / "copy")
     assert caught.value.why == "plans/mine/plan.json belongs to a different plan"
     assert contents(tmp_path / "copy") == before
-
-
-def test_only_files_of_the_dataset_and_its_plans_are_copied(copied: Path, tmp_path: Path) -> None:
-    expected = contents(copied)
-    for name in ("secret.txt", "tokens/stranger.bin", "plans/half/starts.npy", "plans/note.txt"):
-        (copied / name).parent.mkdir(exist_ok=True)
-        (copied / name).write_bytes(b"?")
-    tokenmill.copy_dataset(copied, tmp_path / "copy")
-    assert contents(tmp_path / "copy") == expected
 
 
 @pytest.mark.parametrize(

@@ -245,27 +245,6 @@ def test_nothing_is_ever_unpickled(name: str, tmp_path: Path) -> None:
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_flipped_bit_in_a_header_is_refused_or_named(name: str, tmp_path: Path) -> None:
-    write_plan(tmp_path / "plan")
-    path = tmp_path / "plan" / f"{name}.npy"
-    data = path.read_bytes()
-    surprises = {}
-    for place in range(128):
-        for bit in range(8):
-            flipped = bytearray(data)
-            flipped[place] ^= 1 << bit
-            path.write_bytes(flipped)
-            try:
-                Plan(tmp_path / "plan").check_arrays()
-                surprises[place, bit] = "nothing"
-            except VerificationError:
-                pass
-            except Exception as error:
-                surprises[place, bit] = f"{type(error).__name__}: {error}"
-    assert surprises == {}
-
-
 def change_last_byte(path: Path) -> None:
     with open(path, "r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -416,33 +395,6 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("call", range(8))
-def test_an_overwrite_that_was_interrupted_can_be_repeated(
-    call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process ends at the first, the second ... change that it makes to names."""
-    write_plan(tmp_path / "plan")
-    calls = iter(range(1000))
-
-    def crashing(change: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(*arguments: Any, **options: Any) -> Any:
-            if next(calls) == call:
-                raise Crash
-            return change(*arguments, **options)
-
-        return changed
-
-    with monkeypatch.context() as patch:
-        for place, name in ((os, "replace"), (os, "rename"), (Path, "unlink"), (Path, "rmdir")):
-            patch.setattr(place, name, crashing(getattr(place, name)))
-        try:
-            write_plan(tmp_path / "plan", dataset_id="e" * 32, overwrite=True)
-        except Crash:
-            pass
-    after = write_plan(tmp_path / "plan", dataset_id="f" * 32, overwrite=True)
-    assert after.manifest.dataset_id == "f" * 32
-
-
-@pytest.mark.parametrize("call", range(8))
 def test_an_overwrite_that_was_interrupted_shows_the_old_plan_or_the_new_one(
     call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,24 +443,6 @@ def test_what_a_killed_run_has_left_disturbs_nobody(tmp_path: Path) -> None:
     (stale / "documents.npy").write_bytes(b"half of it")
     (stale / "lengths.npy").write_bytes(b"half of it")
     assert rows(write_plan(tmp_path / "plan")) == SEQUENCES
-
-
-@pytest.mark.parametrize("name", ["new/more.npy", "replaced/notes.txt", "notes.txt"])
-def test_files_of_someone_else_beside_a_plan_are_kept(name: str, tmp_path: Path) -> None:
-    mine = tmp_path / ".plan.unfinished" / name
-    mine.parent.mkdir(parents=True, exist_ok=True)
-    mine.write_text("mine")
-    with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
-        write_plan(tmp_path / "plan")
-    assert caught.value.why == f"it holds {name!r}"
-    assert mine.read_text() == "mine"
-
-
-def test_a_file_where_a_folder_is_needed_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match="cannot write the plan") as caught:
-        write_plan(tmp_path / "file" / "plan")
-    assert caught.value.where == str(tmp_path / "file" / "plan")
 
 
 class FullDisk(io.FileIO):

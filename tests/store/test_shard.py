@@ -15,8 +15,7 @@ from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.store import rejected, shard
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.documents_table import DocumentRows
-from tokenmill.store.layout import pack_index, part_name
-from tokenmill.store.objects.folder import FolderStore
+from tokenmill.store.layout import pack_index
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 UINT16 = np.dtype("<u2")
@@ -77,20 +76,6 @@ def test_a_shard_is_tokens_boundaries_digests_documents_and_rejects(tmp_path: Pa
     ]
 
 
-def test_finished_files_get_their_names_and_no_other_is_left(tmp_path: Path) -> None:
-    attempts, out = tmp_path / "attempts", tmp_path / "out"
-    attempts.mkdir()
-    writer = ShardWriter(attempts, "unit.123", LAYOUT, NAMES)
-    append(writer, 0, [1, 0])
-    parts = [entry.name for entry in writer.close()]
-    files = {part_name("unit", part): attempts / f"unit.123.{part}" for part in parts}
-    FolderStore(out).add_files(files)
-    assert list(attempts.iterdir()) == []
-    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*")) == [
-        "documents/unit.parquet", "tokens/unit.bin", "tokens/unit.idx", "tokens/unit.xxh3",
-    ]  # fmt: skip
-
-
 def test_a_shard_without_documents_has_only_its_rejects(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     writer.reject([rejection(b"{")])
@@ -139,11 +124,3 @@ def test_a_document_over_the_limit_of_the_index_is_refused(
         append(writer, 1, [1, 0], [1, 2, 3, 0])
     assert caught.value.where == "second.jsonl, position 10"
     writer.close()
-
-
-def test_a_shard_whose_table_a_failed_write_has_closed_can_be_discarded(tmp_path: Path) -> None:
-    writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
-    append(writer, 0, [7, 8, 0])
-    writer._documents._writer.file_handle.close()
-    writer.discard()
-    assert list(tmp_path.iterdir()) == []

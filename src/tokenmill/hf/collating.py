@@ -14,8 +14,6 @@ from tokenmill.load.masks.varlen import of_position_ids
 
 FILLING = {"input_ids": 0, "labels": -100, "position_ids": 0}
 """Columns of a batch, and the values that pad shorter rows."""
-FIRST_VERSION = "4.53.2"
-"""The first version of transformers that builds masks from `position_ids`."""
 LEAK = 1e-4
 """Between rounding in mixtures of experts (1e-7) and the smallest leak that was found (4e-4)."""
 
@@ -30,10 +28,8 @@ def collator(model: Any = None) -> PackedRowsCollator:
             keeps documents apart.
 
     Raises:
-        UserError: the installed version of transformers, or the model, lets documents attend to
-            each other.
+        UserError: the model lets documents attend to each other.
     """
-    _refuse_old_transformers()
     made = PackedRowsCollator()
     if model is not None:
         _refuse_leaking(model, made)
@@ -72,20 +68,6 @@ class PackedRowsCollator:
         edges, longest = segmentation.edges, segmentation.max_length
         others = dict(zip(FOR_TRANSFORMERS, (edges, edges, longest, longest, False), strict=True))
         return as_tensors({**batch, **others})
-
-
-def _refuse_old_transformers() -> None:
-    """Raise a UserError if the installed transformers does not use `position_ids` for masks."""
-    try:
-        from transformers.masking_utils import find_packed_sequence_indices  # noqa: F401
-    except ImportError as error:
-        import transformers
-
-        raise UserError(
-            f"transformers {transformers.__version__} does not keep documents of a row apart",
-            why=f"only versions from {FIRST_VERSION} on build masks from position_ids",
-            hint="pip install 'transformers>=5.0'",
-        ) from error
 
 
 def _refuse_columns(row: Mapping[str, Any]) -> None:

@@ -40,14 +40,12 @@ def load(
     try:
         import datasets
     except ImportError as error:
-        hint = install_command("hf")
-        raise UserError(
-            "the package datasets is not installed", why=str(error), hint=hint
-        ) from error
+        what, hint = "the package datasets is not installed", install_command("hf")
+        raise UserError(what, why=str(error), hint=hint) from error
 
     path = Path(name).expanduser()
     try:
-        if path.is_dir() and _is_saved(path):
+        if any((path / saved).is_file() for saved in ("dataset_dict.json", "state.json")):
             return _chosen(datasets.load_from_disk(str(path)), split, name)
         if not path.exists() and (name.startswith(("/", ".", "~")) or _ending(path) in BUILDERS):
             raise UserError("cannot load the dataset", where=name, why="no such file or folder")
@@ -66,10 +64,6 @@ def load(
         why = str(error).partition("\n")[0]
         hint = "--dataset takes a file, a folder, or the name of a dataset on the Hub"
         raise UserError("cannot load the dataset", where=name, why=why, hint=hint) from error
-
-
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
 def _chosen(dataset: Any, split: str | None, name: str) -> Any:

@@ -28,7 +28,7 @@ from tokenmill.hf.columns import RowFormat
 from tokenmill.hf.encoding import Sampling
 from tokenmill.hf.rows import WindowRule
 from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS
-from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
+from tokenmill.store.exports import INFO_NAME, STATE_NAME, state_of
 from tokenmill.store.files import unfinished_beside, write_atomically
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tokenmill.hf.columns import RowColumns, RowFormat
 from tokenmill.hf.rows import Place, Portion
 from tokenmill.hf.summary import Summary, logger
 from tokenmill.hf.workers import WorkerDiedError
-from tokenmill.store.arrow_arrays import number_array
+from tokenmill.store.documents_table import number_array
 from tokenmill.store.files import (
     ArrowSink,
     fsync_path,

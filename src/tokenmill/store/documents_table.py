@@ -14,7 +14,6 @@ import numpy.typing as npt
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import CharSpans, DocumentBatch, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.store.arrow_arrays import number_array, string_array
 from tokenmill.store.canonical import RESTORE
 
 if TYPE_CHECKING:
@@ -259,3 +258,38 @@ def _type_of(name: str) -> pa.DataType:
 def damaged_table(path: Path, why: str) -> VerificationError:
     """Return the error for a damaged documents table."""
     return VerificationError("a documents table is damaged", where=str(path), why=why, hint=RESTORE)
+
+
+# `pyarrow.array` and `pyarrow.scalar` import pandas, if it is installed, to check the type of their
+# argument. This costs half a second and 60 MB in every worker process, so arrays are built directly
+# from buffers.
+
+
+def number_array(values: npt.NDArray[np.number]) -> pa.Array:
+    """Return numbers, shape (n,), as an Arrow array; contiguous ones are not copied."""
+    import pyarrow as pa
+
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
+
+
+def string_array(values: Sequence[str | None]) -> pa.Array:
+    """Return strings and nulls, together at most 2 GiB of UTF-8, as an Arrow array.
+
+    Raises:
+        OverflowError: the strings are longer.
+        UnicodeEncodeError: a string contains half of a surrogate pair.
+    """
+    import pyarrow as pa
+
+    encoded = [b"" if value is None else value.encode() for value in values]
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(values)), out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise OverflowError(f"{offsets[-1]} bytes of strings in one Arrow array")
+    nulls = None
+    if None in values:
+        present = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        nulls = pa.py_buffer(np.packbits(present, bitorder="little"))
+    content = [nulls, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(values), content)

@@ -1,8 +1,9 @@
-"""The options of an export, and its manifest."""
+"""The options of an export, its manifest, and the files that `datasets.load_from_disk` needs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -11,6 +12,8 @@ from tokenmill.store.manifest import FileEntry
 from tokenmill.store.row_format import Labels
 
 EXPORT_NAME = "export.json"
+STATE_NAME = "state.json"
+INFO_NAME = "dataset_info.json"
 Format = Literal["npy", "pt", "parquet", "datasets"]
 Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
 IdType = Literal["int32", "uint16"]
@@ -75,3 +78,17 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     num_sequences: int
     files: list[FileEntry]
     digest: str = ""
+
+
+def state_of(names: Sequence[str], fingerprint: str, split: str | None = None) -> bytes:
+    """Return the content of `state.json` for the Arrow files `names`, in that order."""
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": fingerprint,
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": split,
+    }
+    return msgspec.json.encode(state)

@@ -108,18 +108,38 @@ def fsync_path(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file so that a crash leaves either the old or the new content."""
-    with storage_errors("write", path):
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
+    with storage_errors("write", path), written_beside(path, data) as temporary:
+        rename_flushed(temporary, path)
+
+
+@contextmanager
+def written_beside(path: Path, data: bytes, *, durable: bool = True) -> Iterator[Path]:
+    """Provide a file with these bytes next to `path`, which is removed unless it is renamed.
+
+    A missing folder is created. Without `durable`, the file is not flushed.
+
+    Raises:
+        OSError: the file system fails.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with _new_file(temporary) as file:
+            file.write(data)
+            if durable:
                 file.flush()
                 os.fsync(file.fileno())
-            rename_flushed(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _new_file(path: Path) -> BinaryIO:
+    try:
+        return open(path, "xb")
+    except FileNotFoundError:  # asked only now, because a network mount takes long to answer
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "xb")
 
 
 def rename_flushed(old: Path, new: Path) -> None:

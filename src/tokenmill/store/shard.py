@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,11 +19,16 @@ from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 from tokenmill.store.files import storage_errors
 from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
 from tokenmill.store.manifest import FileEntry
-from tokenmill.store.rejected import RejectedWriter, SourceNames
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
 WRITE_BYTES = 1 << 18
 """Buffer size of the token file. The ids of a batch are larger and bypass the buffer."""
+
+
+MAX_REJECTED_RECORD_BYTES = 1 << 20
+
+SourceNames = Sequence[str] | Mapping[int, str]
+"""Names of sources, by index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +121,33 @@ class ShardWriter:
         for path in self._paths.values():
             with contextlib.suppress(OSError):  # the next attempt clears its folder
                 path.unlink(missing_ok=True)
+
+
+class RejectedWriter(DigestWriter):
+    """Writes one file of rejected records as JSON Lines; long ones are truncated."""
+
+    def __init__(self, path: Path, source_names: SourceNames) -> None:
+        super().__init__(path)
+        self._where = path
+        self._source_names = source_names
+
+    def add(self, rejected: Sequence[Rejection]) -> None:
+        """Append records."""
+        with storage_errors("write rejected records", self._where):
+            for item in rejected:
+                line = {
+                    "source": self._source_names[item.source],
+                    "position": item.position,
+                    "bytes": item.num_bytes,
+                    "reason": item.reason,
+                    "detail": item.detail,
+                    **_readable(item.record[:MAX_REJECTED_RECORD_BYTES]),
+                }
+                self.write(msgspec.json.encode(line) + b"\n")
+
+
+def _readable(record: bytes) -> dict[str, str]:
+    try:
+        return {"record": record.decode()}
+    except UnicodeDecodeError:
+        return {"record_base64": base64.b64encode(record).decode()}

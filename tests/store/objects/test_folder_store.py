@@ -15,7 +15,7 @@ import pytest
 from store_races import assert_each_is_won_once, race, race_of_processes
 
 from tokenmill.core.errors import StorageError
-from tokenmill.store.objects import folder
+from tokenmill.store import files
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectEntry
 from tokenmill.store.objects.opening import probe, refuse_unsafe
@@ -83,14 +83,6 @@ class TestCreate:
         assert_each_is_won_once(wins, NAMES[:100])
         assert files_below(tmp_path) == NAMES[:100]
 
-    def test_without_links_one_agent_creates_once(
-        self, tmp_path: Path, without_links: None
-    ) -> None:
-        store = FolderStore(tmp_path)
-        assert store.create("work/job.json", b"first") == b"first"
-        assert store.create("work/job.json", b"second") == b"first"
-        assert files_below(tmp_path) == ["work/job.json"]
-
     def test_a_name_that_never_appears_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -152,7 +144,7 @@ class TestFaults:
             with monkeypatch.context() as patch:
                 for name in ("open", "fsync", "link", "replace", "mkdir"):
                     patch.setattr(os, name, failing(getattr(os, name)))
-                patch.setattr(folder, "open", failing(open), raising=False)
+                patch.setattr(files, "open", failing(open), raising=False)
                 yield fail_at
             if next(calls) <= fail_at:
                 return
@@ -299,10 +291,3 @@ class TestProbe:
             "  why: this file system has no hard links (link: Operation not permitted)\n"
             "  next: build without --shard (a single agent), or choose another file system"
         )
-
-    def test_lost_answers_do_not_look_like_lies(
-        self, tmp_path: Path, mount: Callable[..., None]
-    ) -> None:
-        mount(1.0)
-        assert probe(FolderStore(tmp_path)) == ""
-        assert files_below(tmp_path) == []

@@ -17,11 +17,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
 from tokenmill.load.rows.reader import Rows
-from tokenmill.store.arrow_arrays import number_array
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.datasets_folder import INFO_NAME, STATE_NAME, state_of
-from tokenmill.store.documents_table import abandon
-from tokenmill.store.exports import ExportOptions
+from tokenmill.store.documents_table import abandon, number_array
+from tokenmill.store.exports import INFO_NAME, STATE_NAME, ExportOptions, state_of
 from tokenmill.store.files import ArrowSink, write_pieces
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from tokenmill.store.counts.runs import write_run
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
-from tokenmill.store.rejected import RejectedWriter
+from tokenmill.store.shard import RejectedWriter
 
 MAX_GROUP_CHARACTERS = 1_000
 GROUP_ROOM = 1 << 8

@@ -11,14 +11,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
-from tokenmill.store.files import fsync_path, storage_error, storage_errors
+from tokenmill.store.files import fsync_path, storage_error, storage_errors, written_beside
 from tokenmill.store.objects.object_store import ObjectEntry
 
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
@@ -62,7 +60,7 @@ class FolderStore:
 
     def replace(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with storage_errors("write", path), _written(path, data, durable=False) as temporary:
+        with storage_errors("write", path), written_beside(path, data, durable=False) as temporary:
             _rename(temporary, path, len(data))
 
     def add_files(self, files: Mapping[str, Path]) -> None:
@@ -117,7 +115,7 @@ def _created(path: Path, data: bytes, *, durable: bool) -> bytes | None:
 
     The process that finds an existing file flushes the folder too, because it may act on it.
     """
-    with _written(path, data, durable=durable) as temporary:
+    with written_beside(path, data, durable=durable) as temporary:
         held = data if _linked(temporary, path) else _read(path)
     if durable and held is not None:
         fsync_path(path.parent)
@@ -137,38 +135,6 @@ def _linked(temporary: Path, path: Path) -> bool:
             return False
         os.replace(temporary, path)  # correct for a single agent; the probe refuses several
     return True
-
-
-@contextlib.contextmanager
-def _written(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
-    """Provide a temporary file with these bytes next to `path`, under a unique name."""
-    temporary = _temporary(path)
-    try:
-        with _new_file(temporary) as file:
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        yield temporary
-    finally:
-        _discard(temporary)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-
-
-def _new_file(path: Path) -> BinaryIO:
-    try:
-        return open(path, "xb")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return open(path, "xb")
-
-
-def _discard(temporary: Path) -> None:
-    with contextlib.suppress(OSError):
-        temporary.unlink()
 
 
 def _read(path: Path) -> bytes | None:
@@ -202,15 +168,11 @@ def _move(file: Path, path: Path, num_bytes: int) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        temporary = _temporary(path)
-        try:
-            with _new_file(temporary):
-                pass
+        with written_beside(path, b"", durable=False) as temporary:
             shutil.copyfile(file, temporary)
             _rename(temporary, path, _flushed(temporary))
-        finally:
-            _discard(temporary)
-        _discard(file)
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def _rename(old: Path, new: Path, num_bytes: int) -> None:
