@@ -12,7 +12,7 @@ import pytest
 
 from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch, Rejection
-from tokenmill.store import rejected, shard
+from tokenmill.store import shard
 from tokenmill.store.digests import block_digests, file_digest
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.layout import pack_index
@@ -105,7 +105,7 @@ def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
 def test_only_the_first_mib_of_a_rejected_record_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejected, "MAX_REJECTED_RECORD_BYTES", 5)
+    monkeypatch.setattr(shard, "MAX_REJECTED_RECORD_BYTES", 5)
     writer = ShardWriter(tmp_path, "stem", LAYOUT, NAMES)
     writer.reject([rejection(b"abcdefgh"), rejection("abcdé".encode())])
     writer.close()
