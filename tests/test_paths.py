@@ -16,7 +16,7 @@ from tokenmill.hf import CausalLMTokenizer
 from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
-from tokenmill.report.tokenizers.source import open_tokenizer
+from tokenmill.report.tokenizers.subject import open_tokenizer
 from tokenmill.run.recipe.checks import load_recipe
 
 URLS = [

@@ -17,8 +17,7 @@ import tokenmill
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.read import units
-from tokenmill.report.parts import share
-from tokenmill.run.agents.shard import Shard
+from tokenmill.report.contents import share
 from tokenmill.store.manifest import read_manifest
 
 SHARDS = ("0/3", "1/3", "2/3")
@@ -47,14 +46,14 @@ def own(built: Path, tmp_path: Path) -> Path:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=8), st.integers(1, 6))
 def test_every_item_is_in_one_part(sizes: list[int], count: int) -> None:
-    parts = [share(sizes, Shard(index, count)) for index in range(count)]
+    parts = [share(sizes, index, count) for index in range(count)]
     items = [item for part in parts for item in range(len(sizes))[part]]
     assert items == list(range(len(sizes)))
 
 
 def test_parts_are_about_equally_large() -> None:
     sizes = [1] * 97 + [100, 1, 1]
-    parts = [sum(sizes[share(sizes, Shard(index, 2))]) for index in range(2)]
+    parts = [sum(sizes[share(sizes, index, 2)]) for index in range(2)]
     assert parts == [97, 102]
 
 

@@ -85,7 +85,7 @@ def extend_tokenizer(
         UserError: `base` is not a BPE tokenizer, or the counts use another split than `base`.
         OutputConflictError: `out` already exists.
     """
-    from tokenmill.report.tokenizers.source import open_tokenizer
+    from tokenmill.report.tokenizers.subject import open_tokenizer
     from tokenmill.vocabulary.changing.change import extend_file
 
     file = open_tokenizer(base, encoding)
@@ -117,7 +117,7 @@ def trim_tokenizer(
             more than `to` tokens are required.
         OutputConflictError: `out` already exists.
     """
-    from tokenmill.report.tokenizers.source import open_tokenizer
+    from tokenmill.report.tokenizers.subject import open_tokenizer
     from tokenmill.vocabulary.changing.change import trim_file
 
     return trim_file(open_tokenizer(base, encoding), names_of(on), out, to=to)

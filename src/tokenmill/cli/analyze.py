@@ -102,7 +102,7 @@ examples:
 
             print_json(found)
         elif self.csv:
-            from tokenmill.report.lengths.lines import csv_lines
+            from tokenmill.report.lengths.analysis import csv_lines
 
             print(csv_lines(found), end="")
         else:

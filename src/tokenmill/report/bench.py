@@ -32,7 +32,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
-from tokenmill.report.tokenizers.source import open_tokenizer
+from tokenmill.report.tokenizers.subject import open_tokenizer
 from tokenmill.run.local.fleet import WORKER_ENVIRONMENT
 from tokenmill.run.machine.cores import usable_cores
 

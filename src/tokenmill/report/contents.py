@@ -1,15 +1,16 @@
-"""The documents of a dataset and its run record, for reports."""
+"""The documents of a dataset, its run record, and its parts, for reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.manifest import RUN_NAME, Run
+from tokenmill.store.manifest import RUN_NAME, FileEntry, Run
 from tokenmill.store.temporary import whole_shard
 
 
@@ -81,3 +82,70 @@ def _in_validation(shard: Shard) -> np.ndarray:
 
     subsets = shard.documents(["subset"]).column("subset")
     return pc.equal(subsets, "validation").to_numpy().astype(np.bool_)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a dataset: some shards, other files, sources and plans."""
+
+    dataset: Dataset
+    index: int
+    count: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this part checks what exists only once."""
+        return self.index == 0
+
+    @property
+    def shards(self) -> slice:
+        """Consecutive shards of the dataset."""
+        return self._share([entry.tokens for entry in self.dataset.manifest.shards])
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """Files that belong to no shard. Every part checks the tokenizer's: it uses them."""
+        manifest = self.dataset.manifest
+        rejected = self._share([file.bytes for file in manifest.rejected])
+        return [*manifest.tokenizer.files, *manifest.rejected[rejected]]
+
+    @property
+    def documents(self) -> range:
+        """The documents in the shards of this part."""
+        return _range([entry.documents for entry in self.dataset.manifest.shards], self.shards)
+
+    @property
+    def sources(self) -> slice:
+        """Consecutive sources of the dataset."""
+        return self._share([source.bytes for source in self.dataset.manifest.sources])
+
+    @property
+    def documents_of_sources(self) -> range:
+        """The documents from the sources of this part, according to the manifest."""
+        counts = [source.counts.documents for source in self.dataset.manifest.sources]
+        return _range(counts, self.sources)
+
+    def plans(self, names: Sequence[str]) -> list[str]:
+        """The plans that this part checks."""
+        return list(names[self.index :: self.count])
+
+    def _share(self, sizes: Sequence[int]) -> slice:
+        return share(sizes, self.index, self.count)
+
+
+def _range(counts: Sequence[int], part: slice) -> range:
+    start = sum(counts[: part.start])
+    return range(start, start + sum(counts[part]))
+
+
+def share(sizes: Sequence[int], index: int, count: int) -> slice:
+    """The consecutive items that belong to a part: those with their middle inside it.
+
+    Every item is in one part, and the parts are about equally large.
+    """
+    ends = np.cumsum(sizes, dtype=np.float64)
+    middles = ends - np.asarray(sizes, np.float64) / 2
+    total = float(ends[-1]) if len(ends) else 0.0
+    edges = [total * edge / count for edge in (index, index + 1)]
+    start, stop = np.searchsorted(middles, edges).tolist()
+    return slice(start if index else 0, stop if index + 1 < count else len(sizes))

@@ -18,7 +18,7 @@ from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.read.rendering.transform import Transform, give
-from tokenmill.report.parts import Part
+from tokenmill.report.contents import Part
 from tokenmill.run.agents.shard import parse_shard
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.copying.ends import open_end
@@ -88,8 +88,9 @@ def verify(
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
     with dataset_to_verify(folder) as dataset:
-        part = Part(dataset, parse_shard(shard or "0/1", os.environ))
-        result = Verification(dataset, shard=str(part.shard) if shard else "")
+        found = parse_shard(shard or "0/1", os.environ)
+        part = Part(dataset, found.index, found.count)
+        result = Verification(dataset, shard=str(found) if shard else "")
         _collect(result, _check_identity, dataset)
         if part.is_first:
             _collect(result, _check_strangers, dataset)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from tokenmill.pack.costs import ModelShape, named_shape
 from tokenmill.report.lengths.advice import recommend
-from tokenmill.report.lengths.counts import Bin, LengthCounts
 from tokenmill.report.lengths.figures import (
+    Bin,
     Budget,
     CostFigures,
+    LengthCounts,
     RowFigures,
     cost_figures,
     row_figures,

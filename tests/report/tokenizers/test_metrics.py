@@ -11,16 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenmill.core.records import Int64Array
-from tokenmill.report.tokenizers.metrics.distribution import (
+from tokenmill.report.tokenizers.figures import (
     RankPoint,
+    Ratio,
+    bits_per_byte_factor,
     code_bits,
     efficiency,
+    gini,
+    interval,
     percentile_frequency,
     rank_frequency,
+    ratio,
     renyi_entropy,
+    worst,
 )
-from tokenmill.report.tokenizers.metrics.fairness import gini, worst
-from tokenmill.report.tokenizers.metrics.sums import Ratio, bits_per_byte_factor, interval, ratio
 
 TEXT_1 = "pick @@ed pick @@l @@ed pick @@les"
 TEXT_2 = "pick @@e @@d pick @@l @@e @@d pick @@l @@e @@s"

@@ -17,7 +17,7 @@ from tokenmill.cli import main
 from tokenmill.core.errors import UserError
 from tokenmill.pack.costs import named_shape
 from tokenmill.read import units
-from tokenmill.report.tokenizers.metrics.sums import Ratio
+from tokenmill.report.tokenizers.figures import Ratio
 
 FLORES = Path(__file__).parents[4] / "shared/data/flores"
 PUBLISHED = Path(__file__).parents[4] / "shared/data/tokenizers"

@@ -10,7 +10,7 @@ from encode.tokenizer_kit import added_token, as_file, byte_level_json
 from encode.trained_kit import NAMES, SENTENCES, trained
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.token_bytes import Token, tokens_of
-from tokenmill.report.tokenizers.source import open_tokenizer
+from tokenmill.report.tokenizers.subject import open_tokenizer
 from tokenmill.report.tokenizers.vocabulary_facts import (
     Overlap,
     VocabularyFacts,

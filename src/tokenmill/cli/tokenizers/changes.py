@@ -58,7 +58,7 @@ examples:
 
     def run(self) -> int:
         from tokenmill.cli.meter import meter
-        from tokenmill.report.tokenizers.source import open_tokenizer
+        from tokenmill.report.tokenizers.subject import open_tokenizer
         from tokenmill.vocabulary.changing.change import extend_file
 
         file = open_tokenizer(self.base, self.rank_encoding)
@@ -98,7 +98,7 @@ examples:
 
     def run(self) -> int:
         from tokenmill.cli.meter import meter
-        from tokenmill.report.tokenizers.source import open_tokenizer
+        from tokenmill.report.tokenizers.subject import open_tokenizer
         from tokenmill.vocabulary.changing.change import trim_file
 
         file = open_tokenizer(self.base, self.rank_encoding)

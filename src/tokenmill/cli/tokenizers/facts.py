@@ -109,7 +109,7 @@ class Diff(ShowFingerprint, kw_only=True):
 
 def _fingerprint(tokenizer: str, encoding: str | RankEncoding) -> Fingerprint:
     from tokenmill.encode.fingerprint import fingerprint_of
-    from tokenmill.report.tokenizers.source import open_tokenizer
+    from tokenmill.report.tokenizers.subject import open_tokenizer
 
     return fingerprint_of(open_tokenizer(tokenizer, encoding))
 

@@ -94,7 +94,7 @@ examples:
 
             print_json(report)
         elif self.csv:
-            from tokenmill.report.tokenizers.lines import csv_lines
+            from tokenmill.report.tokenizers.report import csv_lines
 
             print(csv_lines(report), end="")
         else:

@@ -11,7 +11,7 @@ from tokenmill.cli.tables import print_facts, print_table
 from tokenmill.cli.terminal import size_text
 
 if TYPE_CHECKING:
-    from tokenmill.report.tokenizers.metrics.sums import Ratio
+    from tokenmill.report.tokenizers.figures import Ratio
     from tokenmill.report.tokenizers.report import Report, TokenizerReport
 
 Cell = Callable[["TokenizerReport"], str]

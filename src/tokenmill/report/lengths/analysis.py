@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,12 +14,15 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.pack.costs import ModelShape
 from tokenmill.report.lengths.advice import Recommendation, recommend
-from tokenmill.report.lengths.counts import PERCENTILES, Bin, LengthCounts, lengths_of_dataset
 from tokenmill.report.lengths.figures import (
+    PERCENTILES,
+    Bin,
     Budget,
     CostFigures,
+    LengthCounts,
     RowFigures,
     cost_figures,
+    lengths_of_dataset,
     row_figures,
 )
 from tokenmill.report.lengths.sample import LengthSample, Sampled, sample_lengths
@@ -178,3 +184,20 @@ def _margins(sample: LengthSample, question: Question, rng: np.random.Generator)
         cut_shares=dict(zip(lengths, found[first:second].tolist(), strict=True)),
         sequences=dict(zip(lengths, found[second:].tolist(), strict=True)),
     )
+
+
+def csv_lines(found: Analysis) -> str:
+    """Rows and costs of each length, with margins of error; the rest is only in JSON."""
+    text = io.StringIO()
+    lines = []
+    for rows, costs in zip(found.rows, found.costs, strict=True):
+        line = dataclasses.asdict(rows) | dataclasses.asdict(costs)
+        if found.margins is not None:
+            line["cut_share_margin"] = found.margins.cut_shares[rows.sequence_length]
+            line["sequences_margin"] = found.margins.sequences[rows.sequence_length]
+        chosen = rows.sequence_length == found.recommendation.sequence_length
+        lines.append(line | {"recommended": int(chosen)})
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()

@@ -19,7 +19,7 @@ from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
 from tokenmill.read.source import Access
 from tokenmill.report.estimate import first_encoder, lengths_without_eos
-from tokenmill.report.lengths.counts import LengthCounts
+from tokenmill.report.lengths.figures import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw
 from tokenmill.report.totals import STANDARD_ERRORS, FloatArray, documents_of
 from tokenmill.run.machine.resources import choose_resources

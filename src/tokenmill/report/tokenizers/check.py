@@ -12,7 +12,7 @@ from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.report.tokenizers.difference import compare_tokenizers
-from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
+from tokenmill.report.tokenizers.subject import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import stored_tokenizer
 

@@ -17,7 +17,7 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.sentencepiece import Normalizer, read_fields
-from tokenmill.report.tokenizers.source import dataset_of, open_tokenizer
+from tokenmill.report.tokenizers.subject import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 

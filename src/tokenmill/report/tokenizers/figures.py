@@ -2,24 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.measure.tallies import Sums, Tally
-from tokenmill.report.tokenizers.metrics.distribution import (
-    RENYI_ORDER,
-    RankPoint,
-    code_bits,
-    efficiency,
-    percentile_frequency,
-    rank_frequency,
-    renyi_entropy,
-)
-from tokenmill.report.tokenizers.metrics.fairness import gini, worst
-from tokenmill.report.tokenizers.metrics.sums import Ratio, bits_per_byte_factor, interval, ratio
+from tokenmill.pack.costs import ModelShape
+from tokenmill.pack.histogram import best_fit
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two sums over all documents."""
+
+    value: float | None
+    """None if the denominator is 0."""
+    low: float | None = None
+    """Bounds of the interval; None if there is none."""
+    high: float | None = None
+
+
+def ratio(numerators: Int64Array, denominators: Int64Array) -> Ratio:
+    """The quotient of the first elements, and the interval between percentiles of the others.
+
+    Shape (1 + replicates,) each: sums over all documents, then over each sample of them
+    (percentile bootstrap).
+    """
+    if not denominators[0]:
+        return Ratio(None)
+    drawn = denominators > 0
+    return interval((numerators[drawn] / denominators[drawn]).tolist())
+
+
+def interval(values: Sequence[float]) -> Ratio:
+    """The first of some values, and the interval between percentiles of the others."""
+    if len(values) == 1:
+        return Ratio(values[0])
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values[1:], [tail, 1 - tail]).tolist()
+    return Ratio(values[0], low, high)
+
+
+def bits_per_byte_factor(tokens: int, num_bytes: int) -> float | None:
+    """Factor from a loss in nats per token to bits per byte of text."""
+    return tokens / (math.log(2) * num_bytes) if num_bytes else None
+
+
+RENYI_ORDER = 2.5
+"""The order that correlated best with translation quality in the paper; its code defaults to 3.0,
+and the figures in its README, labelled 2.5, are of 3.0."""
+
+
+def probabilities(counts: Int64Array) -> npt.NDArray[np.float64]:
+    """Shares of the tokens that occur, the most frequent first."""
+    found = np.sort(counts[counts > 0])[::-1]
+    return found / max(int(found.sum()), 1)
+
+
+def renyi_entropy(counts: Int64Array, order: float = RENYI_ORDER) -> float:
+    """Rényi entropy in bits, of Shannon's where `order` is 1; 0 without tokens.
+
+    V. Zouhar et al.: "Tokenization and the Noiseless Channel" (https://arxiv.org/abs/2306.16842).
+    """
+    shares = probabilities(counts)
+    if not len(shares):
+        return 0.0
+    if order == 1:
+        return -float(np.sum(shares * np.log2(shares))) + 0.0
+    return float(np.log2(np.sum(shares**order)) / (1 - order)) + 0.0
+
+
+def efficiency(entropy: float, num_types: int) -> float:
+    """Entropy as a share of the maximum for `num_types` types; 0 for fewer than two."""
+    return entropy / math.log2(num_types) if num_types > 1 else 0.0
+
+
+def code_bits(counts: Int64Array) -> float:
+    """Size of the tokens in bits, if each takes log2 of the number of types that occur.
+
+    The scorer of Zouhar et al. prints it as `bits`, with a negative sign.
+    """
+    num_types = int(np.count_nonzero(counts))
+    return int(counts.sum()) * math.log2(num_types) if num_types else 0.0
+
+
+def percentile_frequency(counts: Int64Array, start: float = 0.03, stop: float = 0.83) -> float:
+    """Share of the types of middle rank among all tokens: without the most frequent 3 percent of
+    the types and the rarest 17.
+
+    T. Gowda and J. May (https://arxiv.org/abs/2004.02334), with the bounds and the rounding of the
+    scorer of Zouhar et al.
+    """
+    shares = probabilities(counts)
+    if not len(shares):
+        return 0.0
+    last = len(shares) - 1
+    first, end = min(int(len(shares) * start), last), min(int(len(shares) * stop), last)
+    if first == end:
+        first = max(0, first - 1)
+    if first == end:
+        end = min(last, end + 1)
+    return float(np.sum(shares[first:end]))
+
+
+@dataclass(frozen=True, slots=True)
+class RankPoint:
+    """A point of the curve of frequency against rank."""
+
+    rank: int
+    """1 is the most frequent token."""
+    count: int
+    share: float
+    """Of all tokens, that this one and the more frequent ones take."""
+
+
+def rank_frequency(counts: Int64Array) -> list[RankPoint]:
+    """The curve at ranks 1, 2, 5, 10, 20, 50 ... and at the last token that occurs."""
+    found = np.sort(counts[counts > 0])[::-1]
+    if not len(found):
+        return []
+    sums, total = np.cumsum(found), int(found.sum())
+    wanted = [step * 10**power for power in range(19) for step in (1, 2, 5)]
+    ranks = [rank for rank in wanted if rank < len(found)] + [len(found)]
+    return [RankPoint(r, int(found[r - 1]), int(sums[r - 1]) / total) for r in ranks]
+
+
+def gini(costs: Sequence[float]) -> float:
+    """Gini coefficient: 0 if all groups cost the same.
+
+    The sum of |a - b| over all ordered pairs by 2 n^2 times the mean, as TokEval has it
+    (https://github.com/cimeister/tokenizer-analysis-suite); `costs` are tokens per line there.
+    """
+    values = np.sort(np.asarray(costs, np.float64))
+    total = float(values.sum())
+    if len(values) < 2 or total == 0:
+        return 0.0
+    # Each pair once: in rising order, value i is the greater one i times, the lesser n - 1 - i.
+    greater = 2 * np.arange(len(values)) - (len(values) - 1)
+    return float(np.sum(greater * values)) / (len(values) * total)
+
+
+def worst(costs: Mapping[str, float]) -> str | None:
+    """The group that costs most; of several, the first by name."""
+    return min(costs, key=lambda name: (-costs[name], name), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +297,49 @@ def inequality(tally: Tally, figures: Mapping[str, TextFigures], base: str | Non
     drawn = (documents > 0).all(axis=1)
     values = [gini(row) for row in (tokens[drawn] / documents[drawn]).tolist()]
     return Inequality(base, interval(values), worst(costs))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRows:
+    """Documents, with prefix and EOS, packed into rows of one length; longer ones are cut."""
+
+    sequence_length: int
+    tokens: int
+    rows: int
+    """Sequences of best-fit over the whole corpus. Plans pack windows, and need a few more."""
+    fill: float
+    """Share of the rows' tokens that is not padding."""
+    concatenated_rows: int
+    """Rows if documents were concatenated and cut anywhere."""
+    attention: float
+    """Squared segment lengths by squared rows: of the attention over whole rows, what is left if it
+    stays inside documents."""
+    flops: int | None
+    """Of training on the corpus once, attention inside documents included; None without a model."""
+
+
+def training_rows(
+    pieces: Mapping[int, Int64Array], vocabulary_size: int, model: ModelShape | None
+) -> list[TrainingRows]:
+    """The figures for each sequence length; `pieces` as in a Tally."""
+    return [
+        _of_length(length, histogram, vocabulary_size, model)
+        for length, histogram in sorted(pieces.items())
+    ]
+
+
+def _of_length(
+    length: int, histogram: Int64Array, vocabulary_size: int, model: ModelShape | None
+) -> TrainingRows:
+    sizes = np.arange(length + 1, dtype=np.int64)
+    tokens, squares = int(histogram @ sizes), int(histogram @ sizes**2)
+    rows = best_fit(histogram, length, length).num_sequences
+    return TrainingRows(
+        sequence_length=length,
+        tokens=tokens,
+        rows=rows,
+        fill=tokens / (rows * length) if rows else 1.0,
+        concatenated_rows=-(-tokens // length),
+        attention=squares / (rows * length**2) if rows else 1.0,
+        flops=model.training_flops(vocabulary_size, tokens, squares) if model else None,
+    )

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import csv
+import dataclasses
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.core.suggestions import nearest
+from tokenmill.encode.engine import Reference
 from tokenmill.encode.measure.tallies import Sums, Tally
+from tokenmill.encode.token_bytes import Token
 from tokenmill.pack.costs import ModelShape
-from tokenmill.report.tokenizers.corpus import Corpus, is_counts, open_corpus
-from tokenmill.report.tokenizers.counted import WORDS_OF_COUNTS, counted_corpus, measure_counts
-from tokenmill.report.tokenizers.examples import EXAMPLES, cut_examples
+from tokenmill.report.tokenizers.corpus import (
+    WORDS_OF_COUNTS,
+    counted_corpus,
+    is_counts,
+    measure_counts,
+    open_corpus,
+)
 from tokenmill.report.tokenizers.figures import (
+    RENYI_ORDER,
     Inequality,
+    Ratio,
     TextFigures,
     TokenFigures,
+    TrainingRows,
     inequality,
     text_figures,
     token_figures,
+    training_rows,
 )
-from tokenmill.report.tokenizers.metrics.distribution import RENYI_ORDER
 from tokenmill.report.tokenizers.subject import Subject
-from tokenmill.report.tokenizers.training_rows import TrainingRows, training_rows
 from tokenmill.report.tokenizers.vocabulary_facts import (
     Overlap,
     VocabularyFacts,
@@ -32,9 +43,32 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
 )
 from tokenmill.run.measure import Measuring, measure
 from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
-from tokenmill.store.counts.folder import CountsFolder, open_counts
+from tokenmill.store.counts.folder import open_counts
 
 MAX_LENGTH = 1 << 24
+EXAMPLES = {
+    "digits": "1234567 + 3.14159",
+    "date": "2026-11-22T09:30",
+    "code": "for i in range(10):\n        total += x[i]",
+    "white space": "a  b    c\t\td\n\n\ne",
+    "accents": "na\u00efve co\u00f6rdination",
+    "emoji": "\U0001f469\u200d\U0001f4bb \u2764\ufe0f",
+}
+
+
+def cut_examples(reference: Reference, tokens: Mapping[int, Token] | None) -> dict[str, list[str]]:
+    """Return the tokens of each example as texts; bytes that are no whole character in hex.
+
+    Without a list of tokens, each is as the library decodes it.
+    """
+    found = {}
+    for name, text in EXAMPLES.items():
+        ids = reference.encode([text]).ids.tolist()
+        if tokens is None:
+            found[name] = [reference.decode([i]) for i in ids]
+        else:
+            found[name] = [tokens[i].data.decode(errors="backslashreplace") for i in ids]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +129,6 @@ class Comparison:
                 raise UserError("a sequence length is out of bounds", why=why)
 
 
-@dataclass(slots=True)
-class _Progress:
-    """One figure for all tokenizers."""
-
-    advance: Advance
-    count: int
-    number: int = field(default=0)
-
-    def tell(self, stage: str, done: int, total: int) -> None:
-        """Report the progress of one tokenizer."""
-        self.advance(stage, self.number * total + done, self.count * total)
-
-
 def report_on_inputs(
     subjects: Sequence[Subject],
     inputs: Sequence[str],
@@ -119,75 +140,39 @@ def report_on_inputs(
     """Measure tokenizers on files, on the sources of a dataset, or on a folder of word counts.
 
     Raises:
-        UserError: an input, a column or the base group does not exist.
+        UserError: an input, a column or the base group does not exist, or counted words were split
+            in another way.
         DataError: an input is damaged.
         EngineError: a text cannot be encoded, or no engine is exact.
     """
-    if is_counts(inputs):
-        return report_on_counts(subjects, open_counts(inputs[0]), by, asked, advance)
-    return report_on(subjects, open_corpus(inputs, read, by, advance), asked, advance)
-
-
-def report_on(
-    subjects: Sequence[Subject], corpus: Corpus, asked: Comparison, advance: Advance
-) -> Report:
-    """Measure tokenizers on the documents of a corpus.
-
-    Raises:
-        UserError: the base group does not exist.
-        DataError: an input is damaged.
-        EngineError: a text cannot be encoded, or no engine is exact.
-    """
+    counts = open_counts(inputs[0]) if is_counts(inputs) else None
+    if counts is None:
+        corpus, words = open_corpus(inputs, read, by, advance), asked.words
+    else:
+        corpus, words = counted_corpus(counts, str(counts.folder), by), WORDS_OF_COUNTS
     how = Measuring(
-        words=asked.words,
+        words=words,
         sequence_lengths=asked.sequence_lengths,
         groups=corpus.groups,
         column=corpus.column,
     )
+    tallies: list[Tally] = []
 
-    def measured(subject: Subject, tell: Advance) -> Tally:
-        tokenizer, resources = subject.measured, asked.resources
-        return measure(tokenizer, corpus.sources, corpus.fields, how, resources, tell)
+    def tell(stage: str, done: int, total: int) -> None:
+        """Report one progress for all tokenizers."""
+        advance(stage, len(tallies) * total + done, len(subjects) * total)
 
-    return _report(subjects, corpus, asked, advance, measured)
-
-
-def report_on_counts(
-    subjects: Sequence[Subject],
-    counts: CountsFolder,
-    by: str | None,
-    asked: Comparison,
-    advance: Advance,
-) -> Report:
-    """Measure tokenizers on counted words, each encoded as the tokenizer does.
-
-    Raises:
-        UserError: the base or grouping does not exist, or words were split in another way.
-    """
-    corpus = counted_corpus(counts, str(counts.folder), by)
-    asked = replace(asked, words=WORDS_OF_COUNTS)
-
-    def measured(subject: Subject, tell: Advance) -> Tally:
-        return measure_counts(subject, counts, tell)
-
-    return _report(subjects, corpus, asked, advance, measured)
-
-
-def _report(
-    subjects: Sequence[Subject],
-    corpus: Corpus,
-    asked: Comparison,
-    advance: Advance,
-    measured: Callable[[Subject, Advance], Tally],
-) -> Report:
-    progress = _Progress(advance, len(subjects))
-    tallies = []
-    for progress.number, subject in enumerate(subjects):
-        tallies.append(measured(subject, progress.tell))
-        _require_base(asked.base, tallies[-1].groups)
+    for subject in subjects:
+        if counts is None:
+            tokenizer, resources = subject.measured, asked.resources
+            found = measure(tokenizer, corpus.sources, corpus.fields, how, resources, tell)
+        else:
+            found = measure_counts(subject, counts, tell)
+        _require_base(asked.base, found.groups)
+        tallies.append(found)
     return Report(
         corpus=corpus.origin,
-        words=asked.words,
+        words=words,
         by=corpus.by,
         base=asked.base,
         model=asked.model.name if asked.model else None,
@@ -242,3 +227,45 @@ def _require_base(base: str | None, groups: Mapping[str, Sums]) -> None:
         why=f"the groups are {', '.join(sorted(groups)[:20]) or 'none'}",
         hint=f"did you mean {close!r}?" if close else "name one of them, with --by COLUMN",
     )
+
+
+HEADER = ("tokenizer", "group", "figure", "value", "low", "high")
+Line = tuple[str, str, str, object, object, object]
+
+
+def csv_lines(report: Report) -> str:
+    """All figures of a report. Examples and lists of tokens are only in JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for found in report.tokenizers:
+        writer.writerows(_lines(found))
+    return text.getvalue()
+
+
+def _lines(found: TokenizerReport) -> Iterator[Line]:
+    name = found.tokenizer
+    yield from _figures(name, "", found.texts)
+    for group, figures in found.groups.items():
+        yield from _figures(name, group, figures)
+    if found.inequality is not None:
+        yield from _figures(name, "", found.inequality)
+    yield from _figures(name, "", found.tokens, "use.")
+    for point in found.tokens.rank_frequency:
+        yield name, "", f"use.count_at_rank_{point.rank}", point.count, None, None
+    for rows in found.rows:
+        prefix = f"rows_{rows.sequence_length}."
+        yield from _figures(name, "", rows, prefix)
+    if found.vocabulary is not None:
+        yield from _figures(name, "", found.vocabulary, "vocabulary.")
+    if found.overlap is not None:
+        yield from _figures(name, "", found.overlap, "overlap.")
+
+
+def _figures(name: str, group: str, figures: object, prefix: str = "") -> Iterator[Line]:
+    for field in dataclasses.fields(figures):  # type: ignore[arg-type]
+        value = getattr(figures, field.name)
+        if isinstance(value, Ratio):
+            yield name, group, prefix + field.name, value.value, value.low, value.high
+        elif isinstance(value, (int, float, str)):
+            yield name, group, prefix + field.name, value, None, None

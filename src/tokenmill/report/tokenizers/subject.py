@@ -7,14 +7,44 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path
 from tokenmill.encode.encodings import RankEncoding
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_any_reference
+from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import tokenizer_name
-from tokenmill.report.tokenizers.source import open_tokenizer
+from tokenmill.encode.tokenizer_file import load_tokenizer_file, tokenizer_name
 from tokenmill.run.measure import MeasuredTokenizer
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.stored_reference import stored_tokenizer
+
+
+def open_tokenizer(
+    tokenizer: str | Path | object, encoding: str | RankEncoding = ""
+) -> TokenizerFile:
+    """Return the tokenizer of a name, an object or a dataset.
+
+    Raises:
+        UserError: the tokenizer cannot be found.
+        VerificationError: the dataset's tokenizer is not the one that encoded it.
+    """
+    dataset = dataset_of(tokenizer)
+    if dataset:
+        return stored_tokenizer(dataset)
+    return require_harmless(load_tokenizer_file(tokenizer, encoding))
+
+
+def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
+    """The dataset, if it was given instead of its tokenizer."""
+    if isinstance(tokenizer, Dataset):
+        return tokenizer
+    if not isinstance(tokenizer, (str, Path)):
+        return None
+    folder = local_path(tokenizer, "the tokenizer")
+    return Dataset(folder) if (folder / MANIFEST_NAME).is_file() else None
+
 
 MOST_IDS = 1 << 24
 

@@ -1,1 +1,0 @@
-"""Arithmetic on sums and histograms of tokens."""
