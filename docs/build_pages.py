@@ -6,8 +6,6 @@ each such file below `repository/`, and the link is changed to lead there.
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
 import re
 from pathlib import Path
@@ -15,8 +13,9 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tokenmill.cli import COMMANDS
+from tokenmill.cli import COMMANDS, parser_for
 from tokenmill.cli.parser import Parser
+from tokenmill.cli.tokenizers import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = "repository/"
@@ -82,16 +81,13 @@ def _command_line() -> str:
 
 
 def _command(name: str, summary: str) -> str:
-    parser = Parser(prog=f"tokenmill {name}")
-    importlib.import_module(f"tokenmill.cli.{name}").add_arguments(parser)
-    parts = [f"## tokenmill {name}\n\n{summary[0].upper()}{summary[1:]}.\n", _help(parser)]
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for subcommand, below in action.choices.items():
-                parts.append(f"### tokenmill {name} {subcommand}\n\n{_help(below)}")
+    parts = [f"## tokenmill {name}\n\n{summary[0].upper()}{summary[1:]}.\n"]
+    if name != "tokenizer":
+        return "\n".join([*parts, _help(parser_for(name))])
+    for action in ACTIONS:
+        parts.append(f"### tokenmill {name} {action}\n\n{_help(parser_for(name, action))}")
     return "\n".join(parts)
 
 
-def _help(parser: argparse.ArgumentParser) -> str:
-    text = parser.help_of("all") if isinstance(parser, Parser) else parser.format_help()
-    return f"```text\n{text.strip()}\n```\n"
+def _help(parser: Parser) -> str:
+    return f"```text\n{parser.help_of('all').strip()}\n```\n"

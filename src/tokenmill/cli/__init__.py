@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tokenmill.cli.signals import end_without_traceback, signals_as_errors
 from tokenmill.core.errors import EngineError, Interrupted, TokenmillError, UserError
 from tokenmill.core.streams import lasting_streams
 from tokenmill.core.suggestions import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from tokenmill.cli.parser import Parser
 
 UNCHANGED = "nothing was changed"
 RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
@@ -83,23 +87,17 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
 
         print(f"tokenmill {version('tokenmill')}")
         return 0
-    if command == "tokenizer":
-        return _carry_out_action(arguments)
     if command not in COMMANDS:
         raise _unknown(command)
-    return _run_command(
-        command, COMMANDS[command], f"{command}:{command.capitalize()}", arguments[1:]
-    )
+    if command != "tokenizer":
+        return _run_command(parser_for(command), arguments[1:])
+    from tokenmill.cli.tokenizers import ACTIONS
+    from tokenmill.cli.tokenizers import OVERVIEW as ABOUT_TOKENIZERS
 
-
-def _carry_out_action(arguments: Sequence[str]) -> int:
-    """Carry out an action of `tokenmill tokenizer`."""
-    from tokenmill.cli.tokenizers import ACTIONS, OVERVIEW
-
-    words = [word for word in arguments[1:] if word != "--debug"]  # may stand anywhere
+    words = [word for word in arguments[1:] if word != "--debug"]  # may stand before the action
     action = "".join(words[:1])
     if action in ("", "-h", "--help", "--help-all"):
-        _print_overview(OVERVIEW, {name: each.summary for name, each in ACTIONS.items()})
+        _print_overview(ABOUT_TOKENIZERS, {name: each.summary for name, each in ACTIONS.items()})
         return 0 if action else 2
     if action not in ACTIONS:
         raise UserError(
@@ -107,21 +105,26 @@ def _carry_out_action(arguments: Sequence[str]) -> int:
             why=f"choose from {', '.join(ACTIONS)}",
             hint=did_you_mean(action, ACTIONS),
         )
-    found = ACTIONS[action]
-    return _run_command(
-        f"tokenizer {action}", found.summary, f"tokenizers.{found.place}", words[1:]
-    )
+    return _run_command(parser_for(command, action), words[1:])
 
 
-def _run_command(name: str, summary: str, place: str, words: Sequence[str]) -> int:
+def parser_for(command: str, action: str = "") -> Parser:
+    """The parser of a command, or of an action of `tokenmill tokenizer`."""
     from tokenmill.cli.parser import Parser
+    from tokenmill.cli.tokenizers import ACTIONS
+
+    summary, place = COMMANDS[command], f"{command}:{command.capitalize()}"
+    if action:
+        summary, place = ACTIONS[action].summary, f"tokenizers.{ACTIONS[action].place}"
+    module, _, kind = place.partition(":")
+    found = getattr(importlib.import_module(f"tokenmill.cli.{module}"), kind)
+    return Parser(f"{command} {action}".rstrip(), found, summary)
+
+
+def _run_command(parser: Parser, words: Sequence[str]) -> int:
     from tokenmill.core.options import OptionError
     from tokenmill.store.cloud.stores import set_options
 
-    module, _, kind = place.partition(":")
-    parser = Parser(
-        name, getattr(importlib.import_module(f"tokenmill.cli.{module}"), kind), summary
-    )
     try:
         parsed = parser.read(words)
         if parsed is None:
