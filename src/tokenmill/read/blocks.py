@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 BOM = b"\xef\xbb\xbf"
 """A byte order mark, which can precede the first record of a file."""
+
+
+T = TypeVar("T")
 
 
 class OpenRecord(bytes):
@@ -33,40 +36,60 @@ def iter_blocks(
     kept = max(len(delimiter) - 1, 1)
     most = max_record + 1 + kept
     window = Window(stream, max(start - len(delimiter), 0), min(block_bytes, most))
-    skipping, finished = start > 0, False
+    skipping = start > 0
+    while skipping:
+        final = window.fill()
+        first = window.end_of_first(delimiter, 0)
+        skipping = not (first or final)
+        begun = 0 if final else len(delimiter) - 1  # bytes that may begin a delimiter
+        window.drop(first or max(window.filled - begun, 0))
+        if skipping:
+            window.wanted += begun
+
+    def find(final: bool) -> tuple[int, None, bool]:
+        end, finished = _end_of_records(window, stop, delimiter, final=final)
+        return end, None, finished
+
+    for offset, block, _ in cut_blocks(
+        window, most, kept, find, lambda *_: window.end_of_first(delimiter, 0)
+    ):
+        if block:
+            yield offset, block
+
+
+Find = Callable[[bool], tuple[int, T, bool]]
+"""Called with whether the stream has ended; returns the end of the whole records in a window, what
+is known of them, and whether no others follow.
+"""
+
+
+def cut_blocks(
+    window: Window,
+    most: int,
+    kept: int,
+    find: Find[T],
+    end_of_long: Callable[[bytearray, int], int],
+) -> Iterator[tuple[int, bytes, T | None]]:
+    """Yield (offset, block, what `find` knows of it) until all records of a window are taken.
+
+    No more than `most` bytes are kept in memory. A longer record comes in parts, of which nothing
+    is known. `end_of_long` returns its end in the first bytes of a buffer, or 0; it needs the last
+    `kept` bytes before those not yet seen.
+    """
+    finished = False
     while not finished:
         final = window.fill()
-        if skipping:
-            first = window.end_of_first(delimiter, 0)
-            skipping = not (first or final)
-            begun = 0 if final else len(delimiter) - 1  # bytes that may begin a delimiter
-            window.drop(first or max(window.filled - begun, 0))
-            if skipping:
-                window.wanted += begun
-            continue
-        offset = window.offset
-        end, finished = _end_of_records(window, stop, delimiter, final=final)
-        if end:
-            yield offset, window.take(end)
-        elif not finished and not window.grow(most):
-            yield from long_record(window, kept, lambda *_: window.end_of_first(delimiter, 0))
-
-
-def long_record(
-    window: Window, kept: int, find_end: Callable[[bytearray, int], int]
-) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, block) for the parts of a record that does not fit into a window.
-
-    `find_end` returns the end of the record in the first bytes of a buffer, or 0. It needs
-    the last `kept` bytes before those not yet seen.
-    """
-    final, end = False, 0
-    while not (final or end):
-        yield window.offset, window.take(window.seen - kept, OpenRecord)
-        window.wanted += kept
-        final = window.fill()
-        end = find_end(window.buffer, window.seen)
-    yield window.offset, window.take(end or window.seen)
+        end, found, finished = find(final)
+        if end or finished:
+            yield window.offset, window.take(end), found
+        elif not window.grow(most):
+            final, end = False, 0
+            while not (final or end):
+                yield window.offset, window.take(window.seen - kept, OpenRecord), None
+                window.wanted += kept
+                final = window.fill()
+                end = end_of_long(window.buffer, window.seen)
+            yield window.offset, window.take(end or window.seen), None
 
 
 def _end_of_records(

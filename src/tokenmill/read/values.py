@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from tokenmill.core.records import CharSpans
+    from tokenmill.core.records import CharSpans, Rejection
 
 
 class UnfitRecordError(ValueError):
@@ -18,6 +18,15 @@ class UnfitRecordError(ValueError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+    def rejection(
+        self, source: int, position: int, record: bytes, num_bytes: int | None = None
+    ) -> Rejection:
+        """Return the rejection of a record at a position, which counts `num_bytes`."""
+        from tokenmill.core.records import Rejection  # loads numpy, which child processes lack
+
+        size = len(record) if num_bytes is None else num_bytes
+        return Rejection(source, position, size, self.reason, self.detail, record)
 
 
 def not_utf8(error: UnicodeDecodeError, part: str) -> UnfitRecordError:

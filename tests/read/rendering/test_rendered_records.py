@@ -188,6 +188,11 @@ def test_several_texts_of_a_record_share_its_place_and_its_columns() -> None:
     ]
 
 
+def test_a_block_of_which_every_record_is_rejected_has_empty_columns(tmp_path: Path) -> None:
+    (batch,) = read(jsonl(tmp_path, RECORDS[1:2]), TEMPLATE)
+    assert (batch.texts, batch.columns, len(batch.rejected)) == ([], {"meta.url": []}, 1)
+
+
 def test_rows_take_the_bytes_of_their_texts() -> None:
     batch = RecordRenderer(TURNS).render(0, [{"turns": ["é", "ab", ""]}, {}], np.array([3, 4]))
     assert batch.record_bytes.tolist() == [2, 2, 0]

@@ -32,10 +32,10 @@ from tokenmill.read.formats.format import Block, Parse, opened
 from tokenmill.read.formats.scanned import (
     MAX_OPENING_BYTES,
     FlatParser,
+    IncompleteRecord,
     Scanned,
     ScannedFormat,
     Scanner,
-    Spans,
 )
 from tokenmill.read.values import UnfitRecordError, not_utf8
 
@@ -79,8 +79,10 @@ class Csv(ScannedFormat):
         head = bytes(memoryview(data)[start:size])
         start += len(head) - len(head.lstrip(b"\r\n"))
         scanner = RowScanner(self.delimiter_byte, 2 * MAX_OPENING_BYTES)
-        spans = scanner.scan(data, size, start + 1, final=final, first=start)
-        return spans.stops[0] if spans.stops else None
+        try:
+            return scanner.end_of_record(data, start, size, final=final) if start < size else None
+        except IncompleteRecord:
+            return None
 
     def scanner(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> Scanner:
         """Return a scanner that finds rows."""
@@ -124,7 +126,7 @@ class Tsv(Csv):
     suffixes = (".tsv",)
 
 
-class RowScanner:
+class RowScanner(Scanner):
     """Finds the ends of rows."""
 
     kept = 1
@@ -137,22 +139,16 @@ class RowScanner:
         self._row = re.compile(rb"%s(?:\r\n?|\n|\Z)" % fields)
         self._whole_fields = re.compile(rb"(?:%s%s)*+" % (field, mark))
 
-    def scan(
-        self, data: bytearray, size: int, enough: int, *, final: bool, first: int = 0
-    ) -> Spans:
-        """Find the rows, without empty lines."""
-        starts: list[int] = []
-        stops: list[int] = []
-        start = first
-        while start < min(size, enough):
-            stop = self._end_of_row(data, start, size, final=final)
-            if not stop:
-                break
-            if data[start] not in b"\r\n":
-                starts.append(start)
-                stops.append(stop)
-            start = stop
-        return Spans(starts, stops, start)
+    def start_of_next(self, data: bytearray, position: int, size: int) -> int:
+        """Skip empty lines."""
+        while position < size and data[position] in b"\r\n":
+            position += 1
+        return position
+
+    def end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        if not (stop := self._end_of_row(data, start, size, final=final)):
+            raise IncompleteRecord
+        return stop
 
     def _end_of_row(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a row; 0 if more bytes are needed to know it."""

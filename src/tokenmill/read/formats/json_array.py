@@ -30,7 +30,7 @@ from tokenmill.read.formats.json_records import (
     fields_of,
     require_memory,
 )
-from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner, Spans
+from tokenmill.read.formats.scanned import IncompleteRecord, Scanned, ScannedFormat, Scanner
 
 if TYPE_CHECKING:
     from tokenmill.read.source import Source
@@ -129,7 +129,7 @@ _STRING_IN_LINE = _Grammar(rb'"(?:[^"\\\n]++|\\[^\n])*+"')
 """JSON strings contain no line end, so a line end reveals a stray quote."""
 
 
-class _ElementScanner:
+class _ElementScanner(Scanner):
     """Finds the elements of one file."""
 
     def __init__(self, opening: bytes, where: str, max_record: int, *, whole: bool) -> None:
@@ -145,31 +145,27 @@ class _ElementScanner:
         """The last part of the array, a key of `_MAY_FOLLOW`."""
         self._wasted = 0
 
-    def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
-        """Find the whole elements."""
-        starts: list[int] = []
-        stops: list[int] = []
-        position = 0
+    def start_of_next(self, data: bytearray, position: int, size: int) -> int:
+        """Return the start of the next element, after commas and the bracket at the end."""
         while (start := self._after_between(data, position, size)) < size:
-            before = self._before
-            if data[start] in b",]":
-                self._take(bytes(data[start : start + 1]), data, start, size)
-                position = start + 1
-                continue
-            self._take(_ELEMENT, data, start, size)
-            try:
-                stop = self._end_of_element(data, start, size, final=final)
-            except IncompleteRecord:
-                self._before = before
-                return Spans(starts, stops, start)
-            starts.append(start)
-            stops.append(stop)
-            position = stop
-            if stop >= enough and not (final and stop == size):
-                return Spans(starts, stops, stop)
-        if final and self._whole and self._is_array and self._before != b"]":
+            if data[start] not in b",]":
+                break
+            self._take(bytes(data[start : start + 1]), data, start, size)
+            position = start + 1
+        return start
+
+    def end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        before = self._before
+        self._take(_ELEMENT, data, start, size)
+        try:
+            return self._end_of_element(data, start, size, final=final)
+        except IncompleteRecord:
+            self._before = before
+            raise
+
+    def check_end(self) -> None:
+        if self._whole and self._is_array and self._before != b"]":
             raise damaged(self._where, "the array does not end: the file is truncated")
-        return Spans(starts, stops, size)
 
     def _after_between(self, data: bytearray, position: int, size: int) -> int:
         """Return the next place that is not white space, after at most one comma."""
@@ -198,7 +194,7 @@ class _ElementScanner:
         if stop >= 0 and not final and limit == size:
             raise IncompleteRecord
         self._wasted += abs(stop) - start if stop < 0 else limit - start
-        return self._start_of_next(data, start, size, final=final)
+        return self._after_bad(data, start, size, final=final)
 
     def _end_by_brackets(self, data: bytearray, start: int, limit: int) -> int:
         """Return the end of an element; 0 if unknown, -n if byte n shows that it is bad."""
@@ -232,7 +228,7 @@ class _ElementScanner:
         line_end = data.find(b"\n", position, limit) if self._has_lines else -1
         return -line_end if line_end > 0 else 0
 
-    def _start_of_next(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+    def _after_bad(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
         """Return the end of a bad element: the next line that starts like the first element."""
         self._before = _BAD
         if not self._has_lines or self._wasted > MAX_WASTED_BYTES:

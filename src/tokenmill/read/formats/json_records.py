@@ -130,10 +130,7 @@ class JsonParser:
                 values.append(self._parse(record))
                 kept.append(index)
             except UnfitRecordError as error:
-                place = offset + start
-                rejected.append(
-                    Rejection(source, place, len(record), error.reason, error.detail, record)
-                )
+                rejected.append(error.rejection(source, offset + start, record))
         found = Records(
             source, body, offset, starts[kept], stops[kept], values, rejected, blank_bytes
         )

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import InternalError
 from tokenmill.core.records import CharSpans, DocumentBatch, Int64Array, Rejection
 from tokenmill.read.fields import Fields
-from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText
-from tokenmill.read.values import UnfitRecordError, column_value, walk
+from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
+from tokenmill.read.values import UnfitRecordError, char_spans, column_value, missing_field, walk
 
 AsFound = Callable[[int], bytes]
 """Returns the raw bytes of a record by its number."""
 
 
 class RecordRenderer:
-    """Renders records as document batches, for a set of fields with a rendering."""
+    """Renders records as document batches, for a set of fields."""
 
-    def __init__(self, fields: Fields) -> None:
-        if fields.rendering is None:
-            raise InternalError("fields without a rendering")
+    def __init__(self, fields: Fields, *, is_flat: bool = False) -> None:
+        """Create the renderer; the values of `is_flat` records are strings under plain names."""
         self._fields = fields
-        self._paths = {name: name.split(".") for name in fields.extra}
-        self._renderer = fields.rendering.renderer()
+        self._paths = {name: [name] if is_flat else name.split(".") for name in fields.extra}
+        rendering = fields.rendering
+        self._renderer: Renderer = rendering.renderer() if rendering else _TextField(fields)
 
     def render(
         self,
@@ -66,9 +66,7 @@ class RecordRenderer:
                 found = as_found(index) if as_found else as_json(record)
                 num_bytes = len(found) if record_bytes is None else int(record_bytes[index])
                 place = int(positions[index])
-                made.rejected.append(
-                    Rejection(source, place, num_bytes, error.reason, error.detail, found)
-                )
+                made.rejected.append(error.rejection(source, place, found, num_bytes))
                 continue
             made.add(index, texts, extra)
         if rejected:
@@ -105,8 +103,10 @@ class RecordRenderer:
         else:
             sizes = record_bytes[indices]
             sizes[1:][indices[1:] == indices[:-1]] = 0
-        names = dict(zip(self._paths, zip(*made.extra, strict=True), strict=True))
-        columns = {name: list(names.get(name, ())) for name in self._paths}
+        columns = {
+            name: [values[number] for values in made.extra]
+            for number, name in enumerate(self._paths)
+        }
         return DocumentBatch(
             source,
             made.texts,
@@ -118,6 +118,22 @@ class RecordRenderer:
             special_strings=made.counted_strings(),
             rejected=made.rejected,
         )
+
+
+class _TextField:
+    """Takes the text from a field of a record of strings."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._text, self._no_loss = fields.text, fields.no_loss
+
+    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        """Return the text, with the ranges without loss that another field has as JSON."""
+        if self._text not in record:
+            raise missing_field(self._text)
+        spans = record.get(self._no_loss) if self._no_loss else None
+        with contextlib.suppress(msgspec.DecodeError):  # `char_spans` refuses it
+            spans = msgspec.json.decode(spans) if spans else None
+        return [RenderedText(record[self._text], char_spans(spans))]
 
 
 class _Documents:

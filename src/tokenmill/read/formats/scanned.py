@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-import msgspec
 import numpy as np
 
-from tokenmill.core.records import CharSpans, DocumentBatch, Rejection
-from tokenmill.read.blocks import BOM, OpenRecord, Window, long_record
+from tokenmill.core.records import DocumentBatch, Rejection
+from tokenmill.read.blocks import BOM, OpenRecord, Window, cut_blocks
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import (
@@ -28,7 +27,7 @@ from tokenmill.read.formats.format import (
     opened,
 )
 from tokenmill.read.formats.rendered import RecordRenderer
-from tokenmill.read.values import UnfitRecordError, char_spans, missing_field
+from tokenmill.read.values import UnfitRecordError
 
 if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
@@ -58,7 +57,7 @@ class IncompleteRecord(Exception):
     """More bytes are needed to find the end of a record."""
 
 
-class Scanner(Protocol):
+class Scanner:
     """Finds the records of one file, independent of how its bytes are cut into blocks."""
 
     most: int
@@ -75,9 +74,40 @@ class Scanner(Protocol):
         Raises:
             DamagedInputError: the rest of the file cannot be read.
         """
+        starts: list[int] = []
+        stops: list[int] = []
+        stop = 0
+        while (start := self.start_of_next(data, stop, size)) < size:
+            try:
+                stop = self.end_of_record(data, start, size, final=final)
+            except IncompleteRecord:
+                return Spans(starts, stops, start)
+            starts.append(start)
+            stops.append(stop)
+            if stop >= enough and not (final and stop == size):
+                return Spans(starts, stops, stop)
+        if final:
+            self.check_end()
+        return Spans(starts, stops, size)
+
+    def start_of_next(self, data: bytearray, position: int, size: int) -> int:
+        """Return the start of the next record after what is between records; `size` if none."""
+        raise NotImplementedError
+
+    def end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """Return the end of a record.
+
+        Raises:
+            IncompleteRecord: more bytes are needed.
+        """
+        raise NotImplementedError
 
     def end_of_long(self, data: bytearray, size: int) -> int:
         """Return the end of a record that is too long and started before `data`, or 0."""
+        raise NotImplementedError
+
+    def check_end(self) -> None:
+        """Raise a DamagedInputError if the file must not end here."""
 
 
 class Scanned(NamedTuple):
@@ -183,18 +213,15 @@ def _scan(window: Window, opening: bytes, scanner: Scanner, *, is_first: bool) -
 
 def _bodies(window: Window, scanner: Scanner) -> Iterator[tuple[bytes, Spans]]:
     """Remove all bytes from a window, and yield them with their records."""
+
+    def find(final: bool) -> tuple[int, Spans, bool]:
+        spans = scanner.scan(window.buffer, window.seen, window.size, final=final)
+        return spans.consumed, spans, final and spans.consumed == window.seen
+
     most = scanner.most + 1 + scanner.kept
     window.size = window.wanted = min(window.size, most)
-    final = False
-    while not final:
-        final = window.fill()
-        spans = scanner.scan(window.buffer, window.seen, window.size, final=final)
-        final = final and spans.consumed == window.seen
-        if spans.consumed or final:
-            yield window.take(spans.consumed), spans
-        elif not window.grow(most):
-            for _, body in long_record(window, scanner.kept, scanner.end_of_long):
-                yield body, Spans([0], [len(body)], 0)  # only those of the first are read
+    for _, body, spans in cut_blocks(window, most, scanner.kept, find, scanner.end_of_long):
+        yield body, spans or Spans([0], [len(body)], 0)  # of a long record, only the first is read
 
 
 class _BodyWriter:
@@ -213,11 +240,11 @@ class _BodyWriter:
 
 
 class FlatParser:
-    """Turns records of strings into documents for a set of fields."""
+    """Turns records of strings, such as CSV rows, into documents for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        self._renderer = RecordRenderer(fields) if fields.rendering else None
+        self._renderer = RecordRenderer(fields, is_flat=True)
 
     def parse(
         self,
@@ -227,84 +254,27 @@ class FlatParser:
     ) -> DocumentBatch:
         """Return the documents of a block; None in `records` stands for a record to skip."""
         content: Scanned = block.content
-        body, bounds, offset = content.body, content.spans.bounds, content.offset(block)
+        body, offset = content.body, content.offset(block)
         rejected: list[Rejection] = []
-        kept: list[int] = []
         good: list[Mapping[str, str]] = []
-        for index, (record, (start, stop)) in enumerate(zip(records, bounds, strict=True)):
+        bounds: list[tuple[int, int]] = []
+        for record, (start, stop) in zip(records, content.spans.bounds, strict=True):
             if record is None:
                 continue
-            found = self._fields.too_long(stop - start) or (
-                record if isinstance(record, UnfitRecordError) else self._problem(record)
-            )
-            if found:
-                place, found_bytes = offset + start, body[start:stop]
-                rejected.append(
-                    Rejection(source, place, stop - start, found.reason, found.detail, found_bytes)
-                )
-            elif not isinstance(record, UnfitRecordError):
-                kept.append(index)
-                good.append(record)
-        batch = self._batch(source, content, offset, kept, good, rejected)
+            found = self._fields.too_long(stop - start) or record
+            if isinstance(found, UnfitRecordError):
+                rejected.append(found.rejection(source, offset + start, body[start:stop]))
+            else:
+                good.append(found)
+                bounds.append((start, stop))
+        starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
+        batch = self._renderer.render(
+            source,
+            good,
+            starts + offset,
+            stops - starts,
+            as_found=lambda index: body[starts[index] : stops[index]],
+            rejected=rejected,
+        )
         content.count_rest(block, batch)
         return batch
-
-    def _problem(self, record: Mapping[str, str]) -> UnfitRecordError | None:
-        """Return why a record has no usable text."""
-        fields = self._fields
-        if fields.rendering:
-            return None
-        if fields.text not in record:
-            return missing_field(fields.text)
-        try:
-            if fields.no_loss:
-                _spans(record.get(fields.no_loss))
-        except UnfitRecordError as error:
-            return error
-        return None
-
-    def _batch(
-        self,
-        source: int,
-        content: Scanned,
-        offset: int,
-        kept: Sequence[int],
-        records: Sequence[Mapping[str, str]],
-        rejected: Sequence[Rejection],
-    ) -> DocumentBatch:
-        fields, spans = self._fields, content.spans
-        starts = np.array(spans.starts, np.int64)[[*kept]]
-        stops = np.array(spans.stops, np.int64)[[*kept]]
-        if self._renderer:
-            return self._renderer.render(
-                source,
-                records,
-                starts + offset,
-                stops - starts,
-                as_found=lambda index: content.body[starts[index] : stops[index]],
-                rejected=rejected,
-            )
-        return DocumentBatch(
-            source,
-            [record[fields.text] for record in records],
-            positions=starts + offset,
-            record_bytes=stops - starts,
-            ids=[record.get(fields.id) for record in records] if fields.id else None,
-            columns={name: [record.get(name) for record in records] for name in fields.keep},
-            no_loss=[_spans(record.get(fields.no_loss)) for record in records]
-            if fields.no_loss
-            else None,
-            rejected=[*rejected],
-        )
-
-
-def _spans(value: str | None) -> CharSpans:
-    """Parse character ranges from JSON.
-
-    Raises:
-        UnfitRecordError: the value is not a list of ranges.
-    """
-    try:
-        return char_spans(msgspec.json.decode(value) if value else None)
-    except msgspec.DecodeError:
-        return char_spans(value)

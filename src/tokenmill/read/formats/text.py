@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokenmill.core.records import DocumentBatch, Rejection
+from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
@@ -83,7 +83,7 @@ def parse_text_block(block: bytes, offset: int, source: int, fields: Fields) -> 
             except UnicodeDecodeError as error:
                 problem = not_utf8(error, "the document")
         place, size = int(positions[index]), int(sizes[index])
-        rejected.append(Rejection(source, place, size, problem.reason, problem.detail, piece))
+        rejected.append(problem.rejection(source, place, piece, size))
     return DocumentBatch(
         source,
         texts,

@@ -25,7 +25,6 @@ from tokenmill.read.formats.scanned import (
     Scanned,
     ScannedFormat,
     Scanner,
-    Spans,
 )
 from tokenmill.read.values import UnfitRecordError, not_utf8
 
@@ -120,7 +119,7 @@ def _head_of(data: bytearray | bytes, start: int, size: int) -> _Head | None:
     return _Head(end.end(), int(length[1])) if end and length else None
 
 
-class _RecordScanner:
+class _RecordScanner(Scanner):
     """Finds the records of one file."""
 
     kept = VERSION_BYTES + 1
@@ -129,24 +128,11 @@ class _RecordScanner:
         self._where, self.most = where, max_record
         self._wasted = 0
 
-    def scan(self, data: bytearray, size: int, enough: int, *, final: bool) -> Spans:
-        """Find the whole records of any type; a bad record extends to the next one."""
-        starts: list[int] = []
-        stops: list[int] = []
-        position = 0
-        while (start := _after_line_ends(data, position, size)) < size:
-            try:
-                stop = self._end_of_record(data, start, size, final=final)
-            except IncompleteRecord:
-                return Spans(starts, stops, start)
-            starts.append(start)
-            stops.append(stop)
-            position = stop
-            if stop >= enough:
-                return Spans(starts, stops, stop)
-        return Spans(starts, stops, size)
+    def start_of_next(self, data: bytearray, position: int, size: int) -> int:
+        return _after_line_ends(data, position, size)
 
-    def _end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+    def end_of_record(self, data: bytearray, start: int, size: int, *, final: bool) -> int:
+        """Return the end of a record of any type; a bad one extends to the next one."""
         head = _head_of(data, start, size)
         if head and head.length <= self.most:
             stop = head.end + head.length

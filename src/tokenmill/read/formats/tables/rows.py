@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
+from tokenmill.core.records import DocumentBatch, Int64Array
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Block, Parse
@@ -44,7 +44,7 @@ def parse_record_batch(
                 reasons.setdefault(row, (error, b""))
     sizes = text_sizes(texts)
     rejected = [
-        _rejection(source.index, first_row + row, reason, raw or texts[row].encode())
+        reason.rejection(source.index, first_row + row, raw or texts[row].encode())
         for row, (reason, raw) in sorted(reasons.items())
     ]
     documents = DocumentBatch(
@@ -89,7 +89,7 @@ def rendering_parser(fields: Fields) -> Parse:
         rejected = []
         for row in sorted(reasons):
             kept = as_json(records[row])
-            rejected.append(_rejection(source.index, block.start + row, reasons[row][0], kept))
+            rejected.append(reasons[row][0].rejection(source.index, block.start + row, kept))
         return renderer.render(
             source.index,
             [records[row] for row in rows],
@@ -131,10 +131,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(each) for each in value]
     return value
-
-
-def _rejection(source: int, row: int, reason: UnfitRecordError, record: bytes) -> Rejection:
-    return Rejection(source, row, len(record), reason.reason, reason.detail, record)
 
 
 def _values(name: str, column: pa.Array, reasons: Reasons) -> list[object]:
