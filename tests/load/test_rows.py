@@ -414,14 +414,12 @@ def arrays_read(reader: RowReader, by: str) -> list[tuple[str, list[Any]]]:
     """Every row that Python or compiled code assembles, and its segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreted, "_steps_taken", {})
-        patch.setattr(interpreted, "_compiling", {})
         if by == "Python":
             patch.setattr(interpreted, "MOST_STEPS", 10**9)
-            patch.setattr(interpreted, "STEPS_MEANWHILE", 10**9)
-            patch.setattr(interpreted, "_compile_in_background", lambda *_: None)
+            patch.setattr(interpreted, "STEPS_OF_A_COMPILATION", 10**9)
         else:
             patch.setattr(interpreted, "MOST_STEPS", 0)
-            patch.setattr(interpreted, "STEPS_MEANWHILE", 0)
+            patch.setattr(interpreted, "STEPS_OF_A_COMPILATION", 0)
         rows, layout = reader.read_layout(np.arange(len(reader.plan)), 40)
         segments = rows.segmentation
         arrays = (

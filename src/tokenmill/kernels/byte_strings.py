@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt64Array
-from tokenmill.kernels.compiled import byte_at, compiled, eight_bytes_at, inlined, inner
+from tokenmill.kernels.compiled import compiled, inlined, inner
+from tokenmill.kernels.memory import byte_at, eight_bytes_at
 
 Kept = TypeVar("Kept", bound=np.generic)
 

@@ -23,13 +23,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.records import BoolArray, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from tokenmill.kernels.compiled import (
+from tokenmill.kernels.compiled import compiled, inlined, inner
+from tokenmill.kernels.memory import (
     byte_at,
-    compiled,
     eight_bytes_at,
     folded_product,
-    inlined,
-    inner,
     prefetch,
     trailing_zeros,
 )

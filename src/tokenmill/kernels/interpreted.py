@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import importlib
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import cache
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import compiler_lock
 from numba.core.dispatcher import Dispatcher
 
-from tokenmill.kernels.compiled import eight_bytes_at, mapped_array, trailing_zeros
+from tokenmill.kernels.memory import eight_bytes_at, mapped_array, trailing_zeros
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST_STEPS = 1 << 15
 """Passes of a loop that Python makes in less time than it takes to compile the loop."""
+STEPS_OF_A_COMPILATION = 1 << 20
+"""About as many steps as Python takes in the time that it takes to compile a function."""
 _steps_taken: dict[Any, int] = {}
 
 
@@ -37,72 +32,21 @@ def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
     large for an array's dtype is 64 bits wide in compiled code, which computes it in that case,
     from the arguments as they were before.
     """
-    _steps_taken[function] = _steps_taken.get(function, 0) + steps
-    return function if _steps_taken[function] > MOST_STEPS else _python_lines(function)
+    return _until(MOST_STEPS, function, steps)
 
 
-STEPS_MEANWHILE = 1 << 20
-"""About as many steps as Python takes in the time that it takes to compile a function."""
-_compiling: dict[Any, threading.Thread] = {}
-_is_ending = threading.Event()
-_lock: Any = compiler_lock.global_compiler_lock
-"""The lock that numba holds while it compiles, without type stubs."""
+def for_first_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
+    """Return what `for_steps` returns, with Python's lines for longer.
 
-
-def for_steps_until_compiled(function: Callable[P, R], steps: int) -> Callable[P, R]:
-    """Return a compiled function or, while a thread compiles it, its lines run by Python.
-
-    For functions that will be called many times, with little to do each time. See `for_steps`.
+    For functions that will be called many times: the first results come without a compilation,
+    which later takes about as long as Python did.
     """
+    return _until(STEPS_OF_A_COMPILATION, function, steps)
+
+
+def _until(most_steps: int, function: Callable[P, R], steps: int) -> Callable[P, R]:
     _steps_taken[function] = _steps_taken.get(function, 0) + steps
-    thread = _compiling.get(function)
-    if _steps_taken[function] > STEPS_MEANWHILE or (thread and not thread.is_alive()):
-        return function
-
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if thread is None:
-            _compile_in_background(function, args)
-        return _python_lines(function)(*args, **kwargs)
-
-    return run
-
-
-def _compile_in_background(function: Any, args: tuple[Any, ...]) -> None:
-    """Start a thread that compiles a function for the types of `args`, or reads it from disk."""
-    _wait_before_fork_and_exit()
-    # Not in the thread: only `compile` holds the lock that a fork waits for.
-    signature = tuple(map(numba.typeof, args))
-
-    def compile_function() -> None:
-        # A call of the function reports what may be wrong.
-        with _lock, suppress(Exception):
-            if not _is_ending.is_set():
-                function.compile(signature)
-
-    _compiling[function] = threading.Thread(target=compile_function, daemon=True)
-    _compiling[function].start()
-
-
-@cache
-def _wait_before_fork_and_exit() -> None:
-    """Let no process fork or exit in the middle of a compilation.
-
-    The child of a fork would wait forever for the lock that the thread holds; a process that exits
-    would take LLVM away from its thread.
-    """
-    # numba imports this module late. It has handlers of its own, which must not be registered while
-    # a fork waits in ours.
-    importlib.import_module("concurrent.futures.thread")
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
-    atexit.register(_wait_for_compiler)
-
-
-def _wait_for_compiler() -> None:
-    _is_ending.set()
-    with suppress(KeyboardInterrupt):
-        _lock.acquire()
+    return function if _steps_taken[function] > most_steps else _python_lines(function)
 
 
 def _python_lines(function: Callable[P, R]) -> Callable[P, R]:

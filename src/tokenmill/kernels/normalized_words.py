@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array, UInt8Array
 from tokenmill.kernels.compiled import compiled
-from tokenmill.kernels.utf8 import code_at, size_at
+from tokenmill.kernels.memory import code_at, size_at
 
 NUM_TABLE_CHARACTERS = 0x20000
 LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN = range(6)

@@ -15,10 +15,10 @@ import numpy as np
 
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array, UInt8Array
 from tokenmill.kernels.byte_strings import grown
-from tokenmill.kernels.compiled import byte_at, compiled, inlined
+from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.kernels.constants import AT_START, JOIN_SPACES, PREFIX, STRIP_END
+from tokenmill.kernels.memory import byte_at, code_at, size_at
 from tokenmill.kernels.normalized_words import NUM_TABLE_CHARACTERS
-from tokenmill.kernels.utf8 import code_at, size_at
 
 LINE_END, BEYOND = NUM_TABLE_CHARACTERS, NUM_TABLE_CHARACTERS + 1
 """The rows of CR LF, which is one grapheme, and of characters beyond the table."""

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.kernels.compiled import compiled, inlined, trailing_zeros
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.memory import trailing_zeros
 
 Bitmap = npt.NDArray[np.uint64]
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array
-from tokenmill.kernels.compiled import compiled, eight_bytes_at, inlined, inner, int32_at
+from tokenmill.kernels.compiled import compiled, inlined, inner
+from tokenmill.kernels.memory import eight_bytes_at, int32_at
 
 NOTHING = -1
 

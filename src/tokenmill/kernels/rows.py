@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
-from tokenmill.kernels.compiled import compiled, eight_bytes_at, inner, mapped_array
+from tokenmill.kernels.compiled import compiled, inner
+from tokenmill.kernels.memory import eight_bytes_at, mapped_array
 
 IGNORE_INDEX = -100
 """The label that PyTorch's cross-entropy ignores."""

@@ -12,11 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt32Array
-from tokenmill.kernels.compiled import byte_at, compiled, inlined
-from tokenmill.kernels.utf8 import code_at, size_at
+from tokenmill.kernels.compiled import compiled, inlined
+from tokenmill.kernels.memory import byte_at, code_at, size_at
+from tokenmill.kernels.word_slots import Integer
 
 NOTHING = -1
 NUM_CODE_POINTS = 0x110000
+DROPPED, FALLS_BACK = -1, -2
+"""Values of a table of characters that have no symbol of their own."""
 SPACE, MARK = ord(" "), ord("▁")
 _MARK_1 = "▁".encode()[0]
 
@@ -181,3 +184,72 @@ def _encode_character(code_point: np.int64, utf8: Int64Array) -> int:
         code_point >>= 6
     utf8[0] = code_point if size == 1 else code_point | ((0xF00 >> size) & 0xFF)
     return size
+
+
+@inlined
+def _character_at(data: UInt8Array, place: Integer, stop: Integer) -> tuple[Integer, Integer]:
+    """Return the code point at an index, and the next index. Invalid UTF-8 gives any code point."""
+    first = np.int64(data[place])
+    size = 1 + int(first >= 0xC0) + int(first >= 0xE0) + int(first >= 0xF0)
+    size = int(min(size, stop - place))
+    code = first if first < 0x80 else first & (0x7F >> size)
+    for i in range(1, size):
+        code = (code << 6) | (np.int64(data[place + i]) & 0x3F)
+    return min(code, np.int64(NUM_CODE_POINTS - 1)), place + size
+
+
+@compiled
+def count_characters(
+    data: UInt8Array, offsets: Int64Array, counts: Int64Array, seen: Int64Array
+) -> None:
+    """Add the counts of words to those of their characters; row 1 is for all but the first."""
+    rows = len(seen)
+    for word in range(len(counts)):
+        place, stop = offsets[word], offsets[word + 1]
+        row = 0
+        while place < stop:
+            code, place = _character_at(data, place, stop)
+            seen[row, code] += counts[word]
+            row = int(rows > 1)
+
+
+@compiled
+def segment_words(
+    data: UInt8Array,
+    offsets: Int64Array,
+    counts: Int64Array,
+    table: Int32Array,
+    made: tuple[Int32Array, Int64Array, Int64Array],
+) -> tuple[int, int, Integer, Integer]:
+    """Write ids, offsets and counts of words; a character that falls back to bytes ends a word.
+
+    Returns:
+        The numbers of ids, words, dropped characters and fallback bytes.
+    """
+    ids, ends, weights = made
+    rows = len(table)
+    num_ids, num_words, num_dropped, num_fixed = 0, 0, np.int64(0), np.int64(0)
+    for word in range(len(counts)):
+        place, stop = offsets[word], offsets[word + 1]
+        row = 0
+        while place < stop:
+            start = place
+            code, place = _character_at(data, place, stop)
+            token = table[row, code]
+            row = int(rows > 1)
+            if token >= 0:
+                ids[num_ids] = token
+                num_ids += 1
+            elif token == DROPPED:
+                num_dropped += counts[word]
+            else:
+                num_fixed += (place - start) * counts[word]
+                if num_ids > ends[num_words]:
+                    weights[num_words] = counts[word]
+                    num_words += 1
+                    ends[num_words] = num_ids
+        if num_ids > ends[num_words]:
+            weights[num_words] = counts[word]
+            num_words += 1
+            ends[num_words] = num_ids
+    return num_ids, num_words, num_dropped, num_fixed

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array, UInt8Array
-from tokenmill.kernels.compiled import byte_at, compiled, inner
+from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.kernels.constants import COMPOSED, REORDERED
-from tokenmill.kernels.utf8 import code_at, size_at
+from tokenmill.kernels.memory import byte_at, code_at, size_at
 
 OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
 """Kinds of characters. ALONE is a word by itself, as in `Digits`. LETTER is any letter; UPPERCASE,

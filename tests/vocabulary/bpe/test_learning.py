@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tokenmill.core.errors import UserError
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.vocabulary.bpe import learning, pairs
+from tokenmill.kernels import pair_counts as pairs
+from tokenmill.vocabulary.bpe import learning
 from tokenmill.vocabulary.bpe.learning import continue_merges, learn_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import models, trainers
 
 from tokenmill.core.errors import UserError
-from tokenmill.vocabulary.bpe import pairs
+from tokenmill.kernels import pair_counts as pairs
 from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.parity import (
     ParityMerges,

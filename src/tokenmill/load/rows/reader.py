@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.records import Int64Array
-from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
+from tokenmill.kernels.interpreted import for_first_steps, for_steps
 from tokenmill.kernels.rows import (
     BOS,
     EOS,
@@ -203,7 +203,7 @@ class RowReader:
         ids, flags = np.empty(shape, self.dtype), np.empty(shape, np.uint8)
         labels = np.empty(shape, self.dtype) if self._own_labels else ids
         segments, found = self._found(sequences, row_length)
-        problem, placed = for_steps_until_compiled(assemble, ids.size)(
+        problem, placed = for_first_steps(assemble, ids.size)(
             (ids, labels, flags), segments, found, self._maps.table, self._like, self.rules
         )
         if problem:
@@ -288,7 +288,7 @@ class RowReader:
     ) -> tuple[int, Int64Array, Int64Array]:
         maps = self._maps
         blocks = (maps.first_blocks, checked, BLOCK_BYTES)
-        find = for_steps_until_compiled(locate, 4 * segments.shape[1])
+        find = for_first_steps(locate, 4 * segments.shape[1])
         return find(segments, maps.first_documents, maps.table, self._like, blocks)
 
     @cached_property

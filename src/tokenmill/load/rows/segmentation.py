@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels import segments as kernel
-from tokenmill.kernels.interpreted import for_steps, for_steps_until_compiled
+from tokenmill.kernels.interpreted import for_first_steps, for_steps
 
 PADDING = -1
 BoolArray = npt.NDArray[np.bool_]
@@ -100,7 +100,7 @@ class Segmentation:
 
     def count_positions(self, positions: npt.NDArray[np.integer], firsts: Int64Array) -> None:
         """Fill `positions`, shape (num_rows, row_length): from `firsts[i]` on in segment i."""
-        count = for_steps_until_compiled(kernel.count_positions, positions.size)
+        count = for_first_steps(kernel.count_positions, positions.size)
         count(positions.reshape(-1), self.edges, firsts)
 
     def part(self, first: int, stop: int) -> Segmentation:
@@ -132,5 +132,5 @@ def find_segments(
     flags: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return the edges of segments over all rows, and which segments are padding."""
-    find = for_steps_until_compiled(kernel.find_segments, len(flags))
+    find = for_first_steps(kernel.find_segments, len(flags))
     return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))

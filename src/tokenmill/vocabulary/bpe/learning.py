@@ -23,15 +23,7 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.vocabulary.bpe.kernel import (
-    NUM_PAIRS,
-    NUM_POSITIONS,
-    Limits,
-    Scratch,
-    merge_pair,
-)
-from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
-from tokenmill.vocabulary.bpe.pairs import (
+from tokenmill.kernels.pair_counts import (
     COUNT,
     ID_BITS,
     ID_MASK,
@@ -40,7 +32,9 @@ from tokenmill.vocabulary.bpe.pairs import (
     index_pairs,
     most_frequent,
 )
-from tokenmill.vocabulary.bpe.slots import BLOCK_BITS, Slots, packed
+from tokenmill.kernels.pair_merging import NUM_PAIRS, NUM_POSITIONS, Limits, Scratch, merge_pair
+from tokenmill.kernels.word_slots import BLOCK_BITS, Slots, packed
+from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols, require_countable
 
 MERGES_A_REPORT = 256

@@ -11,12 +11,14 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array, Int64Array, UInt8Array
 from tokenmill.encode import encodings
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.kernels.compiled import compiled, inlined
-from tokenmill.vocabulary.bpe.slots import Integer
+from tokenmill.kernels.symbols import (
+    DROPPED,
+    FALLS_BACK,
+    NUM_CODE_POINTS,
+    count_characters,
+    segment_words,
+)
 
-NUM_CODE_POINTS = 0x110000
-DROPPED = -1
-FALLS_BACK = -2
 MAX_TOTAL = 1 << 62
 
 
@@ -76,7 +78,9 @@ class Symbols:
             num_pieces += len(words.data)
         offsets, counts = np.zeros(num_pieces + 1, np.int64), np.empty(num_pieces, np.int64)
         made = ids, offsets, counts
-        num_ids, num_pieces, num_dropped, num_fixed = _segment(*_read_only(words), self.table, made)
+        num_ids, num_pieces, num_dropped, num_fixed = segment_words(
+            *_read_only(words), self.table, made
+        )
         return SegmentedWords(
             ids[:num_ids],
             offsets[: num_pieces + 1],
@@ -125,7 +129,7 @@ def character_symbols(
     require_countable(words.offsets, words.counts)
     rows = 1 + bool(alphabet.prefix)
     seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
-    _count_characters(*_read_only(words), seen)
+    count_characters(*_read_only(words), seen)
     specials = list(dict.fromkeys(special_tokens))
     strings = {token: token.encode() for token in specials}
     if alphabet.byte_fallback:
@@ -185,71 +189,3 @@ def given_symbols(strings: Iterable[str], texts: Iterable[bytes], prefix: str = 
     strings = tuple(strings)
     lengths = np.fromiter(map(len, strings), np.int32, len(strings))
     return Symbols(strings, tuple(texts), lengths, prefix)
-
-
-@inlined
-def _decode(data: UInt8Array, place: Integer, stop: Integer) -> tuple[Integer, Integer]:
-    """Return the code point at an index, and the next index. Invalid UTF-8 gives any code point."""
-    first = np.int64(data[place])
-    size = 1 + int(first >= 0xC0) + int(first >= 0xE0) + int(first >= 0xF0)
-    size = int(min(size, stop - place))
-    code = first if first < 0x80 else first & (0x7F >> size)
-    for i in range(1, size):
-        code = (code << 6) | (np.int64(data[place + i]) & 0x3F)
-    return min(code, np.int64(NUM_CODE_POINTS - 1)), place + size
-
-
-@compiled
-def _count_characters(
-    data: UInt8Array, offsets: Int64Array, counts: Int64Array, seen: Int64Array
-) -> None:
-    rows = len(seen)
-    for word in range(len(counts)):
-        place, stop = offsets[word], offsets[word + 1]
-        row = 0
-        while place < stop:
-            code, place = _decode(data, place, stop)
-            seen[row, code] += counts[word]
-            row = int(rows > 1)
-
-
-@compiled
-def _segment(
-    data: UInt8Array,
-    offsets: Int64Array,
-    counts: Int64Array,
-    table: Int32Array,
-    made: tuple[Int32Array, Int64Array, Int64Array],
-) -> tuple[int, int, Integer, Integer]:
-    """Write ids, offsets and counts of words; a character that falls back to bytes ends a word.
-
-    Returns:
-        The numbers of ids, words, dropped characters and fallback bytes.
-    """
-    ids, ends, weights = made
-    rows = len(table)
-    num_ids, num_words, num_dropped, num_fixed = 0, 0, np.int64(0), np.int64(0)
-    for word in range(len(counts)):
-        place, stop = offsets[word], offsets[word + 1]
-        row = 0
-        while place < stop:
-            start = place
-            code, place = _decode(data, place, stop)
-            token = table[row, code]
-            row = int(rows > 1)
-            if token >= 0:
-                ids[num_ids] = token
-                num_ids += 1
-            elif token == DROPPED:
-                num_dropped += counts[word]
-            else:
-                num_fixed += (place - start) * counts[word]
-                if num_ids > ends[num_words]:
-                    weights[num_words] = counts[word]
-                    num_words += 1
-                    ends[num_words] = num_ids
-        if num_ids > ends[num_words]:
-            weights[num_words] = counts[word]
-            num_words += 1
-            ends[num_words] = num_ids
-    return num_ids, num_words, num_dropped, num_fixed

@@ -17,7 +17,7 @@ import numpy as np
 from tokenmill.core.records import Int32Array, Int64Array, UInt32Array
 from tokenmill.kernels.compiled import compiled, inlined, inner
 from tokenmill.kernels.pair_table import NOTHING, PairTable, slot_of
-from tokenmill.vocabulary.bpe.slots import Integer, Slots
+from tokenmill.kernels.word_slots import Integer, Slots
 
 ID_BITS = 32
 ID_MASK = (1 << ID_BITS) - 1

@@ -13,8 +13,8 @@ import numpy as np
 
 from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.compiled import compiled, inlined
-from tokenmill.vocabulary.bpe.pairs import Heaps, Pairs, add, allowed, find, note, push
-from tokenmill.vocabulary.bpe.slots import Integer, Slots, join, stop_of_pair, word_of
+from tokenmill.kernels.pair_counts import Heaps, Pairs, add, allowed, find, note, push
+from tokenmill.kernels.word_slots import Integer, Slots, join, stop_of_pair, word_of
 
 NUM_PAIRS, NUM_POSITIONS = 0, 1
 """Indexes into `Scratch.sizes`."""
