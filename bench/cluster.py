@@ -4,7 +4,7 @@
     python bench/cluster.py --nodes 10 100 1000   other numbers
     python bench/cluster.py --max-rate 3500       a store that allows this many changes per second
 
-The agents are real: `Claims` and `Watch` of `tokenmill.run.agents`. The clock, the store (with a
+The agents are real: `Claims` and `Watch` of `tokenmill.run.journal`. The clock, the store (with a
 latency per request and a limit on changes per second) and the units are simulated. A unit is 512
 MiB of text, log-normal around 9.1 s on one core (59 MB/s, measured). One node in twenty is three
 times slower. With dealt items (`static`), as in job arrays without claims, item i goes to node i

@@ -24,11 +24,11 @@ from memory_store import MemoryStore
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.source import Source
 from tokenmill.read.units import Unit, unit_key
-from tokenmill.run.agents.agent import new_agent
-from tokenmill.run.agents.claims import Claims
-from tokenmill.run.commit.ledger import Ledger
-from tokenmill.run.commit.publish import describe_sources
-from tokenmill.run.units.assignment import Receipt, receipt_name
+from tokenmill.run.journal.agents import new_agent
+from tokenmill.run.journal.claims import Claims
+from tokenmill.run.journal.ledger import Ledger
+from tokenmill.run.messages import Receipt, receipt_name
+from tokenmill.run.publish import describe_sources
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry, ShardEntry

@@ -2,8 +2,8 @@
 
     python bench/fleet.py --workers 64 --units 20000 --seconds 0.5 2
 
-Session, crew, queue, ledger, progress, receipts, processes, pipes and messages are real, in a real
-folder. Workers send the usual messages: started, calibrated, progress at the requested rate,
+Session, pool, queue, ledger, progress, receipts, processes, pipes and messages are real, in a real
+folder. Workers send the usual messages: loaded, calibrated, progress at the requested rate,
 encoded, and an outcome with the receipt of a unit of 512 MiB and the texts of its audit. The audit
 compares equal ids, so the time of the reference is not included.
 
@@ -18,8 +18,6 @@ import cProfile
 import pstats
 import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import Future
@@ -29,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import measure
+from tokenmill.core.child import Child, Program
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.words.splits import Split
@@ -36,68 +35,33 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.source import Source
 from tokenmill.read.units import Unit, unit_key
-from tokenmill.run.commit.ledger import Ledger
 from tokenmill.run.executor import Phase
-from tokenmill.run.local.fleet import Fleet, Process
-from tokenmill.run.local.processes import LocalProcesses
-from tokenmill.run.machine.resources import Resources
+from tokenmill.run.job import Count, Job, Setup
+from tokenmill.run.journal.ledger import Ledger
+from tokenmill.run.machine import Resources
+from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.session import Session
-from tokenmill.run.units.assignment import Setup
-from tokenmill.run.units.tasks import CountTask
-from tokenmill.run.work import Inputs, WorkQueue
+from tokenmill.run.work import WorkQueue
 from tokenmill.store.objects.folder import FolderStore
 
 UNIT_BYTES = 512 << 20
-SLEEPER = """
-import json, sys, time
-seconds, audited = float(sys.argv[1]), int(sys.argv[2])
-out = sys.stdout.buffer
-def send(kind, **values):
-    out.write(json.dumps({"type": kind, **values}).encode() + b"\\n")
-    out.flush()
-def receipt_of(key):
-    source = str(int(key[:8]))
-    sizes = {"bin": 537000000, "idx": 2700000, "xxh3": 66000, "parquet": 3000000}
-    counts = {"records": 134000, "record_bytes": 536870912, "documents": 134000}
-    counts |= {"document_bytes": 536870912, "tokens": 134217728}
-    files = [{"name": n, "bytes": b, "xxh3_128": "0" * 32} for n, b in sizes.items()]
-    return {"key": key, "extents": [{"source": int(source), "start": 0, "stop": 536870912}],
-            "files": files, "documents": 134000, "tokens": 134217728, "counts": {source: counts},
-            "read_digests": {source: "0" * 32}, "audited": audited, "excluded": [], "seconds": 9.1}
-report_seconds = json.loads(sys.stdin.buffer.readline())["report_seconds"]
-send("started", seconds=0.1)
-for line in sys.stdin.buffer:
-    command = json.loads(line)
-    if command["type"] == "calibrate":
-        send("calibrated")
-        continue
-    key, end = command["unit"]["key"], time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, report_seconds))
-        tally = {"source": int(key[:8]), "position": 9, "bytes": 9, "documents": 9, "tokens": 9}
-        send("progress", tally=tally)
-    send("encoded")
-    send("done", receipt=receipt_of(key), audit_texts=["a text " * 500] * audited,
-         audit_ids=[[1, 2, 3] * 300] * audited,
-         seconds={"read": 1.0, "encode": 7.0, "write": 1.0, "fsync": 0.1})
-"""
 
 
-class Sleepers(Fleet):
+class Sleepers(WorkerPool):
     """Worker processes that sleep."""
 
     def __init__(self, resources: Resources, seconds: float, audited: int) -> None:
         super().__init__(resources)
-        self._words = [str(seconds), str(audited)]
+        self._environment = {"SLEEP_SECONDS": str(seconds), "SLEEP_AUDITED": str(audited)}
 
-    def _spawn(self) -> Process:
-        command = [sys.executable, "-S", "-E", "-c", SLEEPER, *self._words]
-        pipe = subprocess.PIPE
-        popen = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        process = Process(popen)
-        self._processes.append(process)
-        return process
+    def _spawn(self) -> Child:
+        program = Program(
+            module="sleeping_worker", task="sleeps", replies=None,
+            environment=self._environment,
+        )  # fmt: skip
+        self._children.append(Child(program))
+        return self._children[-1]
 
 
 class Same:
@@ -113,16 +77,17 @@ class Same:
 def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, float]:
     """CPU seconds of this process for a unit, and how busy it was."""
     resources = Resources(options.workers, "", 64 << 30, 2)
-    executor = LocalProcesses(resources)
-    executor._fleet = Sleepers(resources, seconds, options.audited)
+    executor = Sleepers(resources, seconds, options.audited)
     keys = [unit_key(number // 2, number % 2) for number in range(options.units)]
     items = [Unit(key, (Extent(int(key[:8])),), UNIT_BYTES) for key in keys]
     sources = [source_of(index) for index in range(-(-options.units // 2))]
     ledger = Ledger(FolderStore(folder), items)
-    board = ProgressBoard(options.units * UNIT_BYTES, 4, lambda _: None, pids=executor.pids)
+    board = ProgressBoard(options.units * UNIT_BYTES, 4, lambda _: None)
     fields = Fields("text")
     queue = WorkQueue(
-        inputs=Inputs(sources, fields, items),
+        sources=sources,
+        fields=fields,
+        items=items,
         scratch=folder,
         ledger=ledger,
         wanted=lambda key: key not in ledger.finished,
@@ -131,11 +96,18 @@ def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, 
     )
     exam: Future[Exam] = Future()
     exam.set_result(Exam(["a text"], TokenBatch(np.zeros(2, np.uint32), np.array([0, 2]))))
-    task = CountTask(split=Split("", None, None, True), groups=[], column="", table_bytes=0)
+    split = Split("", None, None, True)
+    task = Count(split=split, by=None, groups=[], column="", min_count=1, policies={})
+    job = Job(task=task, fields=fields, engines=("engine",))
     setup = Setup(
-        task=task, fields=fields, engine="engine", is_watched=False, batch_bytes=1 << 20,
-        cache_bytes=0, audit_share=0.0, growth_bytes=1 << 30, scratch="", out="",
-    )  # fmt: skip
+        job=job,
+        engine="engine",
+        resources=resources,
+        growth_bytes=1 << 30,
+        audit_share=0.0,
+        scratch="",
+        out="",
+    )
     phase = Phase(setup, sources, exam, Same())
     with executor:
         begun, wall = cpu_seconds(), time.monotonic()

@@ -59,8 +59,8 @@ def test_a_build_starts_its_first_worker_before_it_imports_what_takes_long() -> 
 
 def test_what_does_not_pack_does_not_load_the_compiler() -> None:
     code = (
-        "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.build, "
-        "tokenmill.run.local.worker, tokenmill.report.verify; print('numba' in sys.modules)"
+        "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.pipeline, "
+        "tokenmill.run.worker, tokenmill.report.verify; print('numba' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert shown.stdout == "False\n"

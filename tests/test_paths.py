@@ -12,7 +12,7 @@ from conftest import write_jsonl
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import local_path, read_bounded, redacted
-from tokenmill.hf import CausalLMTokenizer
+from tokenmill.hf.tokenizer import CausalLMTokenizer
 from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources

@@ -55,12 +55,12 @@ from tokenmill.report.lengths.analysis import Analysis as Analysis
 from tokenmill.report.tokenizers.check import check_tokenizer as check_tokenizer
 from tokenmill.report.verify import Verification as Verification
 from tokenmill.report.verify import verify as verify
-from tokenmill.run.build import BuildEvents as BuildEvents
-from tokenmill.run.count import CountEvents as CountEvents
-from tokenmill.run.count import CountReport as CountReport
+from tokenmill.run.pipeline import BuildEvents as BuildEvents
+from tokenmill.run.pipeline import CountEvents as CountEvents
 from tokenmill.run.recipe.checks import load_recipe as load_recipe
 from tokenmill.run.recipe.checks import make_recipe as make_recipe
 from tokenmill.run.recipe.options import Recipe as Recipe
+from tokenmill.run.tasks.count import CountReport as CountReport
 from tokenmill.store.copying.copy import CopyReport as CopyReport
 from tokenmill.store.copying.copy import copy_dataset as copy_dataset
 from tokenmill.store.counts.folder import CountsFolder as CountsFolder

@@ -16,7 +16,7 @@ from tokenmill.cli import COMMANDS, main
 from tokenmill.cli.parser import Command, Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
-from tokenmill.run.commit.workspace import Overwrite
+from tokenmill.run.workspace import Overwrite
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "yaml", "msgspec", "psutil", "fastokens"]
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted
-from tokenmill.run import count as run_count
+from tokenmill.run.tasks import count as run_count
 
 SPLIT = ("--split", "whitespace", "--workers", "1")
 
@@ -107,7 +107,7 @@ def test_a_count_that_is_stopped_says_how_to_resume(
     def stop(*_: object) -> None:
         raise Interrupted(2)
 
-    monkeypatch.setattr(run_count, "merge_runs", stop)
+    monkeypatch.setattr(run_count, "_merge_runs", stop)
     code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
     assert code == 130
     stopped = errors[errors.index("tokenmill:") :].splitlines()

@@ -208,15 +208,15 @@ def test_agents_refuse_an_export(
     tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = recipe_for(tmp_path / "agents", "data.jsonl", tokenizer_path)
-    assert main(["build", "--config", str(recipe), "--shard", "0/2"]) == 2
-    assert "an export cannot be combined with --shard" in capsys.readouterr().err
+    assert main(["build", "--config", str(recipe), "--agent", "0/2"]) == 2
+    assert "an export cannot be combined with --agent" in capsys.readouterr().err
 
 
 KILLED_BEFORE = """
 import os, signal, sys
 from tokenmill.cli import main
 from tokenmill.pack import planning as packing
-from tokenmill.run import build
+from tokenmill.run.tasks import encode as build
 
 owner, name = {"publishing": (build, "publish"), "packing": (packing, "row_format")}[sys.argv[1]]
 setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))

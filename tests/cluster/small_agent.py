@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "run"))
 import small_units
 from python_tokenizers import ByteTokenizer
 
-from tokenmill.run.agents import heart_beat, watch
+from tokenmill.run.journal import agents
 
 DELAY = float(os.environ.get("DELAY", "0"))
-watch.LOOK_SECONDS = float(os.environ.get("LOOK_SECONDS", watch.LOOK_SECONDS))
-heart_beat.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", heart_beat.BEAT_SECONDS))
+agents.LOOK_SECONDS = float(os.environ.get("LOOK_SECONDS", agents.LOOK_SECONDS))
+agents.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", agents.BEAT_SECONDS))
 small_units.units.MIN_UNIT_BYTES = 16 << 10
 
 

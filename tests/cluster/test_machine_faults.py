@@ -83,8 +83,8 @@ def test_an_agent_without_network_is_replaced_and_comes_back_to_a_finished_datas
     """Row 15: requests hang, as they do when packets vanish."""
     trial = Trial(tmp_path / "trial", look_seconds=2)
     with wire(server) as (port, cable):
-        cut = trial.agent("--shard", "0/2", out=TARGET, **s3_environment(port))
-        others = trial.agent("--shard", "1/2", out=TARGET, **s3_environment(server))
+        cut = trial.agent("--agent", "0/2", out=TARGET, **s3_environment(port))
+        others = trial.agent("--agent", "1/2", out=TARGET, **s3_environment(server))
         with cut, others:
             wait_until(lambda: len(receipts(bucket)) >= 4, 120, "four receipts")
             cable.send_signal(signal.SIGSTOP)
@@ -117,8 +117,8 @@ def test_an_agent_whose_scratch_is_full_ends_and_the_others_go_on(
     """Row 21."""
     trial = Trial(tmp_path / "trial", look_seconds=2)
     environment = s3_environment(server)
-    full = trial.agent("--shard", "0/2", "--scratch", str(small_disk), out=TARGET, **environment)
-    others = trial.agent("--shard", "1/2", out=TARGET, **environment)
+    full = trial.agent("--agent", "0/2", "--scratch", str(small_disk), out=TARGET, **environment)
+    others = trial.agent("--agent", "1/2", out=TARGET, **environment)
     with full, others:
         text, _ = full.communicate(timeout=200)
         assert full.returncode == 6, text
@@ -133,7 +133,7 @@ def test_an_agent_that_sleeps_while_others_publish_wakes_to_a_finished_dataset(
 ) -> None:
     """Row 3: the whole machine stops for a while, and is taken for dead."""
     trial = Trial(tmp_path / "trial", look_seconds=1)
-    sleeper, others = (trial.agent("--shard", f"{index}/2") for index in range(2))
+    sleeper, others = (trial.agent("--agent", f"{index}/2") for index in range(2))
     with sleeper, others:
         trial.wait_for_receipts(4)
         machine = [psutil.Process(sleeper.pid), *psutil.Process(sleeper.pid).children(True)]
@@ -151,7 +151,7 @@ def test_an_agent_that_sleeps_while_others_publish_wakes_to_a_finished_dataset(
 def test_agents_that_wait_for_the_last_one_leave_with_it(tmp_path: Path) -> None:
     """Nobody is left behind when one of them has published and swept."""
     trial = Trial(tmp_path / "trial", delay=0, num_files=3)
-    agents = [trial.agent("--shard", f"{index}/3") for index in range(3)]
+    agents = [trial.agent("--agent", f"{index}/3") for index in range(3)]
     for agent in agents:
         text, _ = agent.communicate(timeout=60)
         assert agent.returncode == 0, text
@@ -166,7 +166,7 @@ def test_hosts_whose_processes_have_equal_ids_share_a_folder(tmp_path: Path) -> 
     if subprocess.run([*within, "true"], capture_output=True).returncode:
         pytest.skip("process namespaces cannot be made here")
     trial = Trial(tmp_path / "trial")
-    agents = [trial.agent("--shard", f"{i}/3", within=within) for i in range(3)]
+    agents = [trial.agent("--agent", f"{i}/3", within=within) for i in range(3)]
     wait_until(lambda: len(trial.names("agents")) == 3, 120, "three agents")
     pids = {beat["pid"] for beat in trial.beats().values()}
     for agent in agents:

@@ -111,7 +111,7 @@ def test_an_agent_with_another_recipe_is_refused_and_the_others_finish(
     trial = SlurmTrial(tmp_path / "trial", slurm=slurm)
     script = trial.scripts(3).agents
     edit(script, "exec ", f"[ $SLURM_ARRAY_TASK_ID != 1 ] || {{ sleep 8; {line}; }}\nexec ")
-    edit(script, "--shard auto", "--shard auto $EXTRA")
+    edit(script, "--agent auto", "--agent auto $EXTRA")
     array = trial.sbatch(script)
     slurm.wait_for_end(array)
     codes = {job["ArrayTaskId"]: job["ExitCode"] for job in slurm.jobs(array)}

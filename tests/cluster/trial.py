@@ -15,9 +15,9 @@ from typing import Any
 from corpora import contents, write_corpus
 from slurm_lab import SlurmLab, wait_until
 
-from tokenmill.run.launch.launcher import LaunchRequest
-from tokenmill.run.launch.slurm import Scripts, write_scripts
+from tokenmill.run.launch import LaunchRequest
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.slurm import Scripts, write_scripts
 
 SMALL_AGENT = Path(__file__).with_name("small_agent.py")
 FOLDERS = (SMALL_AGENT.parent, SMALL_AGENT.parents[1] / "run")
@@ -129,7 +129,7 @@ class SlurmTrial(Trial):
         command = self.command(out, *options)
         recipe = Recipe(inputs=["data"], tokenizer="t", out=out)
         request = LaunchRequest(
-            recipe=recipe, command=command, num_agents=agents, options={}, say=print
+            where="slurm", recipe=recipe, command=command, num_agents=agents, options={}, say=print
         )
         scripts = write_scripts(request, agents, "")
         for path in (scripts.agents, scripts.finish):

@@ -18,8 +18,8 @@ from tokenmill.read import units
 units.MIN_UNIT_BYTES = 16 << 10
 units.PIECE_BYTES = 2 << 10
 
-OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.build", "pack.planning",
-        "load.export.rows", "read.formats.tables.rows")  # fmt: skip
+OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.pipeline",
+        "pack.planning", "load.export.rows", "read.formats.tables.rows")  # fmt: skip
 THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
 
 

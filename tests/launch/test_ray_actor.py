@@ -13,9 +13,9 @@ from conftest import TEXTS, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
-from tokenmill.run.commit.identity import versions
-from tokenmill.run.launch import ray_actor
-from tokenmill.run.launch.ray_actor import AgentActor, Condition, Greeting, Leaving, Order
+from tokenmill.run import ray_agents as ray_actor
+from tokenmill.run.identity import versions
+from tokenmill.run.ray_agents import AgentActor, Condition, Greeting, Leaving, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 
 
@@ -93,7 +93,7 @@ def test_a_node_whose_output_is_another_folder_is_refused(
 def test_a_machine_without_ray_says_how_to_install_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.run.launch.ray.version", _no_version)
+    monkeypatch.setattr("tokenmill.run.ray.version", _no_version)
     assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", "--on", "ray"]) == 2
     assert install_command("ray") in capsys.readouterr().err
 
@@ -102,7 +102,7 @@ def test_a_machine_without_ray_says_how_to_install_it(
 def test_versions_of_ray_that_any_web_page_could_use_are_refused(
     found: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenmill.run.launch.ray.version", lambda name: found)
+    monkeypatch.setattr("tokenmill.run.ray.version", lambda name: found)
     assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", "--on", "ray"]) == 2
     assert f"ray {found} is too old" in capsys.readouterr().err
 

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from tokenmill.core.errors import DataError, StorageError, UserError
-from tokenmill.run.commit.identity import versions
-from tokenmill.run.launch import ray_run
-from tokenmill.run.launch.launcher import LaunchRequest
-from tokenmill.run.launch.ray_actor import Condition, Greeting, Leaving, Order
-from tokenmill.run.launch.ray_run import Run
-from tokenmill.run.local.messages import failure
+from tokenmill.run import ray as ray_run
+from tokenmill.run.identity import versions
+from tokenmill.run.launch import LaunchRequest
+from tokenmill.run.messages import failure
+from tokenmill.run.ray import Run
+from tokenmill.run.ray_agents import Condition, Greeting, Leaving, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 
 DONE = Leaving(dataset_id="xxh3:1", documents=5, tokens=60, shards=2)
@@ -110,7 +110,7 @@ def run(fleet: PaperFleet, agents: int | None = None, **options: int) -> list[st
         inputs=["a.jsonl"], tokenizer="t", out="c", resources=ResourceOptions(workers=workers)
     )
     request = LaunchRequest(
-        recipe=recipe, command=(), num_agents=agents, options=options, say=lines.append
+        where="ray", recipe=recipe, command=(), num_agents=agents, options=options, say=lines.append
     )
     Run(request, fleet).run()  # type: ignore[arg-type]
     return [line.strip() for line in lines if not line.lstrip().startswith("time")]
@@ -190,14 +190,14 @@ def test_a_node_that_joins_with_other_packages_gets_no_work() -> None:
 
 
 def test_an_error_of_one_agent_does_not_stop_the_others() -> None:
-    failed = Leaving(error=failure("", DataError("a full disk"), None).error)
+    failed = Leaving(error=failure("", DataError("a full disk")).error)
     fleet = PaperFleet({"n1": 1, "n2": 1}, [failed, DONE])
     assert "failed  agent 0 on n1: a full disk" in run(fleet)
 
 
 def test_the_first_error_is_raised_where_nobody_finishes() -> None:
     errors = [DataError("bad", where="x"), UserError("worse")]
-    leavings = [Leaving(error=failure("", error, None).error) for error in errors]
+    leavings = [Leaving(error=failure("", error).error) for error in errors]
     with pytest.raises(DataError, match="bad") as caught:
         run(PaperFleet({"n1": 1, "n2": 1}, leavings))
     assert caught.value.where == "x"

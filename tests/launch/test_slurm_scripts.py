@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,16 +10,21 @@ import pytest
 
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
-from tokenmill.run.launch.launcher import LaunchRequest, launcher_for
-from tokenmill.run.launch.slurm import write_scripts
+from tokenmill.run.launch import LaunchRequest, launch
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.slurm import write_scripts
 
 
 def request(out: str = "corpus", slurm: str | None = None) -> LaunchRequest:
     command = ("build", "a b.jsonl", "--tokenizer", "t.json", "--out", out)
     recipe = Recipe(inputs=["a b.jsonl"], tokenizer="t.json", out=out)
     return LaunchRequest(
-        recipe=recipe, command=command, num_agents=4, options={"slurm": slurm}, say=print
+        where="slurm",
+        recipe=recipe,
+        command=command,
+        num_agents=4,
+        options={"slurm": slurm},
+        say=print,
     )
 
 
@@ -50,7 +56,7 @@ export TOKENMILL_JOB=5f1e
 exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
     --tokenizer t.json \\
     --out corpus \\
-    --shard auto
+    --agent auto
 """
     )
 
@@ -99,10 +105,10 @@ def test_options_that_break_the_array_are_refused(options: str, message: str) ->
         write_scripts(request(slurm=options), 4, "5f1e")
 
 
-def test_launchers_are_chosen_by_word_or_scheme() -> None:
-    assert launcher_for("slurm").__name__ == "tokenmill.run.launch.slurm"
+@pytest.mark.parametrize("where", ["slrum", "slurm://here"])
+def test_a_launcher_that_does_not_exist_is_refused(where: str) -> None:
     with pytest.raises(UserError, match="did you mean slurm"):
-        launcher_for("slrum")
+        launch(dataclasses.replace(request(), where=where))
 
 
 @pytest.mark.parametrize(

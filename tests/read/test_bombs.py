@@ -34,7 +34,7 @@ def allow(num_bytes):
 """
 BUILD = """
 import fastokens, pyarrow.parquet, tokenizers
-import tokenmill.run.build
+import tokenmill.run.pipeline
 from tokenmill.cli import main
 
 allow(592 << 20)  # each thread reserves some of the address space

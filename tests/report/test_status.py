@@ -12,10 +12,9 @@ import pytest
 from tokenmill.cli import main
 from tokenmill.core.errors import EngineError, UserError, VerificationError
 from tokenmill.report.status import build_status
-from tokenmill.run.agents.agent import AgentState, Tallies, state_name
-from tokenmill.run.agents.claims import claim_name
-from tokenmill.run.agents.failures import note_failure
-from tokenmill.run.commit.identity import JobRecord
+from tokenmill.run.agreement import JobRecord
+from tokenmill.run.journal.agents import AgentState, Tallies, state_name
+from tokenmill.run.journal.claims import claim_name, note_failure
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.objects.folder import FolderStore
 
@@ -49,8 +48,8 @@ def out(tmp_path: Path) -> Path:
     say(store, THIRD, 30)
     say(store, LEFT, 50, left="done")
     say(store, SILENT, 20, age=300)
-    store.create(claim_name(0, "a", 0), b"{}")
-    store.create(claim_name(0, "a", 1), b"{}")
+    store.create(claim_name("a", 0), b"{}")
+    store.create(claim_name("a", 1), b"{}")
     store.create("work/receipts/00000000-000000.json", b"{}")
     for agent in (FIRST, SECOND):
         note_failure(store, "b", agent, EngineError("it crashed twice"))
@@ -93,7 +92,7 @@ def test_a_build_that_has_just_started_says_what_is_known(
 ) -> None:
     store = FolderStore(tmp_path / "out")
     begin(store)
-    store.create(claim_name(0, "a", 0), b"{}")
+    store.create(claim_name("a", 0), b"{}")
     assert main(["status", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == (
         f"    build  {tmp_path / 'out'}: under way\n"
@@ -137,13 +136,3 @@ def test_garbage_is_not_a_build_under_way(tmp_path: Path, garbage: bytes) -> Non
     with pytest.raises(VerificationError) as caught:
         build_status(tmp_path)
     assert caught.value.where == str(tmp_path / "work/job.json")
-
-
-def test_a_build_of_an_older_version_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/build.json").write_bytes(b"{}")
-    assert build_status(tmp_path).state == "begun by an older version"
-    assert main(["status", str(tmp_path)]) == 0
-    assert "with the version that started it" in capsys.readouterr().out

@@ -17,7 +17,7 @@ import pytest
 
 from tokenmill.cli import main
 from tokenmill.read import units
-from tokenmill.run.commit.identity import JobRecord
+from tokenmill.run.agreement import JobRecord
 from tokenmill.store.canonical import read_sealed, write_sealed
 
 SMALL_UNITS = Path(__file__).with_name("small_units.py")

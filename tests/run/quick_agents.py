@@ -12,11 +12,11 @@ import small_units  # noqa: F401 - makes units small
 
 from tokenmill.cli import main
 from tokenmill.run import work
-from tokenmill.run.agents import heart_beat, watch
-from tokenmill.run.agents.claims import Claims
+from tokenmill.run.journal import agents
+from tokenmill.run.journal.claims import Claims
 
-heart_beat.BEAT_SECONDS = 0.2
-watch.LOOK_SECONDS = 0.5
+agents.BEAT_SECONDS = 0.2
+agents.LOOK_SECONDS = 0.5
 work.REFRESH_SECONDS = 0.2
 take = Claims.take
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from memory_store import MemoryStore
 
 from tokenmill.core.errors import EngineError
-from tokenmill.run.agents.agent import Agent, AgentState, state_name
-from tokenmill.run.agents.claims import Claims
-from tokenmill.run.agents.shard import Shard
+from tokenmill.run.journal.agents import Agent, AgentState, state_name
+from tokenmill.run.journal.claims import Claims
+from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.objects.object_store import ObjectEntry
 
@@ -181,12 +181,12 @@ class Cluster:
         return [node for node in self.nodes if not node.ended]
 
     def _begin(self, index: int, count: int, workers: int, speed: float, skew: float) -> None:
-        shard = Shard(index, count)
-        agent = Agent(shard.place, f"{len(self.nodes):08x}")
+        share = Share(index, count)
+        agent = Agent(share.place, f"{len(self.nodes):08x}")
         store = DelayedStore(self)
         beat = AgentState(agent=agent.name, counter=0)
         store.replace(state_name(agent.name), canonical_json(beat))
-        claims = Claims(store, agent, self.items, lambda: self.now + skew, shard=shard)
+        claims = Claims(store, agent, self.items, lambda: self.now + skew, share=share)
         claims.refresh(self.done)
         node = Node(agent, claims, store, workers, speed)
         self.nodes.append(node)

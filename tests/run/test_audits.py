@@ -21,9 +21,9 @@ from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import audit_share, excluded_error_rate
 from tokenmill.report.contents import stored_run
-from tokenmill.run.job import audit_of
+from tokenmill.run.messages import Receipt
+from tokenmill.run.pipeline import _audit_of as audit_of
 from tokenmill.run.units import encode
-from tokenmill.run.units.assignment import Receipt
 from tokenmill.run.units.sampling import place_hashes
 from tokenmill.store.manifest import Audit
 
@@ -160,6 +160,7 @@ def receipt(share: float, num_drawn: int, documents: int = 400) -> Receipt:
     return Receipt(
         key="", extents=[], files=[], documents=documents, tokens=0, counts={}, read_digests={},
         audited=num_drawn, audit_share=share, audit_drawn=num_drawn, excluded=[],
+        seconds=0.0,
     )  # fmt: skip
 
 

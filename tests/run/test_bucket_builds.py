@@ -62,7 +62,7 @@ class Builds:
         )
 
     def agents(self, port: int, number: int) -> list[subprocess.Popen[str]]:
-        return [self.start(port, "--shard", f"{index}/{number}") for index in range(number)]
+        return [self.start(port, "--agent", f"{index}/{number}") for index in range(number)]
 
     def run(self, port: int, *options: object) -> tuple[int, str]:
         """Run a build to its end: its exit code, and all that it printed."""
@@ -116,7 +116,7 @@ def test_three_agents_in_a_storm_of_which_one_is_killed_change_no_byte(
         agents = builds.agents(storm.port, 3)
         wait_for(lambda: receipts(bucket) >= 2, seconds=120)
         agents[1].kill()
-        agents.append(builds.start(storm.port, "--shard", "1/3"))
+        agents.append(builds.start(storm.port, "--agent", "1/3"))
         assert ended(agents) == [0, -9, 0, 0]
         code, output = builds.run(storm.port)
         assert code == 0, output

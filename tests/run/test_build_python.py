@@ -31,7 +31,7 @@ from tokenmill.read import units
 from tokenmill.read.sources import find_sources
 from tokenmill.report.contents import stored_run
 from tokenmill.report.sequence import view_sequence
-from tokenmill.run.machine.resources import Resources
+from tokenmill.run.machine import Resources
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE)}

@@ -15,9 +15,9 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.engine import Engine
-from tokenmill.run.commit.receipts import finished_keys
-from tokenmill.run.committing import MOST_WAITING, Committed, Committer, CommitterThreads
-from tokenmill.run.units.assignment import Outcome, Receipt, receipt_name
+from tokenmill.run.committing import MOST_WAITING, Committed, Committer
+from tokenmill.run.journal.receipts import finished_keys
+from tokenmill.run.messages import Outcome, Receipt, receipt_name
 from tokenmill.store.cloud.loop import request_loop, wait
 
 
@@ -59,7 +59,7 @@ class DeadStore(MemoryStore):
 def outcome(part: int, audit_id: int = 3) -> Outcome:
     receipt = Receipt(
         key=f"00000000-{part:06d}", extents=[], files=[], documents=0, tokens=0, counts={},
-        read_digests={}, audited=1, excluded=[],
+        read_digests={}, audited=1, excluded=[], seconds=0.0,
     )  # fmt: skip
     return Outcome(receipt=receipt, audit_texts=["abc"], audit_ids=[[audit_id]], seconds={})
 
@@ -80,10 +80,11 @@ class SlowStore(MemoryStore):
 @contextmanager
 def threads_of(
     store: MemoryStore, reference: Engine | None = None
-) -> Iterator[tuple[CommitterThreads, threading.Semaphore]]:
+) -> Iterator[tuple[Committer, threading.Semaphore]]:
     """Threads, and what is released with each result."""
     woken = threading.Semaphore(0)
-    threads = CommitterThreads(Committer(store, reference or Lengths(), "engine"), woken.release)
+    threads = Committer(store, reference or Lengths(), "engine")
+    threads.start_threads(woken.release)
     try:
         yield threads, woken
     finally:
@@ -98,7 +99,7 @@ def test_a_receipt_that_takes_long_keeps_no_other_waiting() -> None:
     store = SlowStore()
     with threads_of(store) as (threads, woken):
         for part in (0, 1):
-            threads.submit(outcome(part))
+            threads.commit(outcome(part))
         assert woken.acquire(timeout=60)
         assert keys(list(threads.done())) == ["1"]
         assert finished_keys(store) == {"00000000-000001"}
@@ -111,7 +112,7 @@ def test_a_receipt_that_takes_long_keeps_no_other_waiting() -> None:
 def test_what_the_reference_disagrees_with_gets_no_receipt() -> None:
     store = MemoryStore()
     with threads_of(store) as (threads, woken):
-        threads.submit(outcome(0, audit_id=4))
+        threads.commit(outcome(0, audit_id=4))
         assert woken.acquire(timeout=60)
         with pytest.raises(EngineError, match="engine gives ids that differ from the reference"):
             list(threads.done())
@@ -121,7 +122,7 @@ def test_what_the_reference_disagrees_with_gets_no_receipt() -> None:
 def test_the_end_waits_for_what_is_being_committed() -> None:
     store = SlowStore()
     with threads_of(store) as (threads, _):
-        threads.submit(outcome(0))
+        threads.commit(outcome(0))
         threading.Timer(0.1, store.let_go.set).start()
     assert finished_keys(store) == {"00000000-000000"}
 
@@ -129,7 +130,7 @@ def test_the_end_waits_for_what_is_being_committed() -> None:
 def test_the_end_waits_for_no_store_that_does_not_answer() -> None:
     store = DeadStore()
     with threads_of(store) as (threads, woken):
-        threads.submit(outcome(0))
+        threads.commit(outcome(0))
         assert store.asked.wait(60)
     assert woken.acquire(timeout=60)
     with pytest.raises(CancelledError):
@@ -140,7 +141,7 @@ def test_the_end_begins_no_further_audit() -> None:
     store, reference = MemoryStore(), SlowReference()
     with threads_of(store, reference) as (threads, _):
         for part in range(3):
-            threads.submit(outcome(part))
+            threads.commit(outcome(part))
         end = threading.Thread(target=threads.close)
         end.start()
         while threads._closed_at is None:
@@ -156,7 +157,7 @@ def test_there_is_room_until_too_many_results_wait() -> None:
     with threads_of(store) as (threads, woken):
         for part in range(MOST_WAITING):
             assert threads.has_room
-            threads.submit(outcome(part))
+            threads.commit(outcome(part))
         assert not threads.has_room
         assert woken.acquire(timeout=60)
         assert list(threads.done())

@@ -20,16 +20,17 @@ from toy_executor import LastFirst
 
 import tokenmill
 from tokenmill.core.errors import DataError, InputChangedError, OutputConflictError, UserError
-from tokenmill.encode import words as encode_words
 from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter
 from tokenmill.encode.words.splits import Split, named_split
 from tokenmill.read import units
-from tokenmill.run.count import CountEvents, count
-from tokenmill.run.machine.resources import Resources
+from tokenmill.read.fields import Fields
+from tokenmill.run.job import Count, Job
+from tokenmill.run.machine import Resources
+from tokenmill.run.pipeline import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
-from tokenmill.run.start.counting import group_names
+from tokenmill.run.tasks.count import group_names
+from tokenmill.run.units import count as counted_units
 from tokenmill.run.units import count as unit_count
-from tokenmill.run.units import tasks
 from tokenmill.store.counts.merging import LeftOut
 
 zstd = pytest.importorskip("backports.zstd")
@@ -300,7 +301,7 @@ def test_a_splitter_that_differs_from_the_library_is_not_used(
         return found
 
     monkeypatch.setattr(unit_count, "load_splitter", load)
-    monkeypatch.setattr("tokenmill.run.start.counting.word_splitters", lambda _: ("memo", LIBRARY))
+    monkeypatch.setattr("tokenmill.run.tasks.count.word_splitters", lambda _: ("memo", LIBRARY))
     source = write_texts(tmp_path / "a.jsonl", "a über a")
     told: list[tuple[str, str]] = []
     events = CountEvents(on_engine=lambda name, remark: told.append((name, remark[:6])))
@@ -313,7 +314,7 @@ def test_a_field_with_a_value_for_each_document_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unit_count, "MAX_GROUPS", 3)
-    monkeypatch.setattr(tasks, "MAX_GROUPS", 3)
+    monkeypatch.setattr(counted_units, "MAX_GROUPS", 3)
     rows = [{"text": "a", "url": f"http://{number}"} for number in range(5)]
     source = write_lines(tmp_path / "a.jsonl", rows)
     with pytest.raises(DataError, match="there are more than 3 groups") as caught:
@@ -403,7 +404,8 @@ def test_counts_that_cannot_be_added_up_are_refused(two_counts: list[Path], tmp_
 
 
 def test_a_task_can_be_sent_to_a_worker() -> None:
-    task = tasks.CountTask(split=named_split("qwen2"), groups=[], column="", table_bytes=1)
-    sent = msgspec.json.encode(task)
-    assert msgspec.json.decode(sent, type=tasks.Task) == task
-    assert encode_words.word_splitters(task.split)[-1] == LIBRARY
+    split = named_split("qwen2")
+    task = Count(split=split, by=None, groups=[], column="", min_count=1, policies={})
+    job = Job(task=task, fields=Fields(), engines=("native",))
+    sent = msgspec.json.encode(job)
+    assert msgspec.json.decode(sent, type=Job) == job

@@ -16,8 +16,8 @@ from toy_executor import LastFirst
 import tokenmill
 from tokenmill.core.errors import EngineError, Interrupted
 from tokenmill.read import units
-from tokenmill.run.build import BuildEvents, build
-from tokenmill.run.build_report import BuildReport
+from tokenmill.run.pipeline import BuildEvents, build
+from tokenmill.run.tasks.encode import BuildReport
 
 CRASHING = "00000001-000000"
 

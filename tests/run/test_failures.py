@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import EngineError, InternalError, StorageError, TokenmillError
-from tokenmill.run.local.messages import failure
+from tokenmill.run.messages import failure
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from tokenmill.run.local.messages import failure
     ],
 )
 def test_an_error_of_a_worker_keeps_its_kind(error: Exception, kind: type[TokenmillError]) -> None:
-    assert type(failure("00000000-000000", error, None).error.rebuild()) is kind
+    assert type(failure("00000000-000000", error).error.rebuild()) is kind
 
 
 def test_an_error_of_the_file_system_names_its_file() -> None:
     error = OSError(errno.EIO, os.strerror(errno.EIO), str(Path("/disk/file")))
-    rebuilt = failure("00000000-000000", error, None).error.rebuild()
+    rebuilt = failure("00000000-000000", error).error.rebuild()
     assert (rebuilt.where, rebuilt.why) == ("/disk/file", os.strerror(errno.EIO))

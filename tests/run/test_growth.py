@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenmill.run.machine.resources import MIN_GROWTH_BYTES, Resources
-from tokenmill.run.units.growth import GrownTooFar, Growth
+from tokenmill.run.machine import MIN_GROWTH_BYTES, Resources
+from tokenmill.run.worker import GrownTooFar, Growth
 
 MILLION = 1_000_000
 BATCH_BYTES = 100

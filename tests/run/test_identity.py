@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from tokenmill.core.errors import (
     VerificationError,
 )
 from tokenmill.read.sources import find_sources
-from tokenmill.run.commit.identity import (
-    Identity,
+from tokenmill.run import task
+from tokenmill.run.identity import (
     InputIdentity,
     deciding_libraries,
     differences,
@@ -34,10 +35,9 @@ from tokenmill.run.commit.identity import (
     shown,
     versions,
 )
-from tokenmill.run.start import preparation
-from tokenmill.store.canonical import read_sealed, write_sealed
-from tokenmill.store.manifest import Run
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 
 Build = Callable[..., tokenmill.BuildReport]
 
@@ -90,7 +90,7 @@ def test_a_finished_dataset_is_complete_whatever_is_installed(
 ) -> None:
     engine = build().run.engine
     now = dict.fromkeys(versions(), "99.9")
-    monkeypatch.setattr(preparation, "versions", lambda: now)
+    monkeypatch.setattr(task, "versions", lambda: now)
     report = build()
     assert report.snapshot is None
     names = sorted({"msgspec", "pyarrow", "tokenizers", "tokenmill"} | {engine} & set(now))
@@ -109,21 +109,6 @@ def test_an_unfinished_build_whose_state_is_damaged_is_refused(
     with pytest.raises(VerificationError, match="the file is damaged") as caught:
         build()
     assert caught.value.where == str(state)
-    assert build(overwrite=True).reused is None
-
-
-def test_a_build_that_an_older_version_has_begun_is_refused_unless_it_is_to_be_replaced(
-    build: Build, tmp_path: Path
-) -> None:
-    leave_unfinished(build)
-    (tmp_path / "out" / "work" / "job.json").rename(tmp_path / "out" / "work" / "build.json")
-    with pytest.raises(
-        OutputConflictError, match="an unfinished dataset of an older version"
-    ) as caught:
-        build()
-    assert caught.value.hint == (
-        "finish it with the version that started it, or start again with --overwrite"
-    )
     assert build(overwrite=True).reused is None
 
 
@@ -280,20 +265,6 @@ def test_finished_units_of_a_table_are_compared_row_by_row(
     assert build_table(table, tokenizer_path).reused is not None
 
 
-def test_a_table_of_which_only_the_texts_were_digested_is_not_compared(
-    table: Path, tokenizer_path: Path
-) -> None:
-    """As datasets are that an older version has built."""
-    build_table(table, tokenizer_path)
-    run_path = table.parent / "out" / "run.json"
-    run = read_sealed(run_path, Run)
-    write_sealed(run_path, msgspec.structs.replace(run, row_digests=msgspec.UNSET))
-    touch(table)
-    with pytest.raises(OutputConflictError, match="holds another dataset") as caught:
-        build_table(table, tokenizer_path)
-    assert "because an older version recorded only its texts" in caught.value.why
-
-
 def test_a_file_that_was_left_out_as_damaged_is_not_compared(
     build: Build, inputs: list[Path]
 ) -> None:
@@ -341,35 +312,45 @@ def test_a_build_that_starts_afresh_has_reused_nothing(build: Build) -> None:
     assert build().reused is None
 
 
-IDENTITY = Identity(
-    inputs=[
-        InputIdentity(name="a.jsonl", bytes=10, mtime_ns=5),
-        InputIdentity(name="b.jsonl", bytes=20, mtime_ns=5),
-    ],
-    tokenizer="abc",
-    eos_id=0,
-    pad_id=None,
-    prefix_ids=[],
-    policies=Policies(
-        read=ReadPolicies(keep=["url"]), encode=EncodePolicies(special_tokens="text")
-    ),
-    engine="auto",
-    versions={},
-)
+def test_a_dataset_of_version_1_is_complete(tmp_path: Path) -> None:
+    """Its run.json is older than some libraries and options."""
+    shutil.copy(GOLDEN / "corpus.jsonl", tmp_path)
+    shutil.copytree(GOLDEN / "dataset", tmp_path / "out")
+    report = tokenmill.build(
+        tmp_path / "corpus.jsonl", GOLDEN / "dataset" / "tokenizer", tmp_path / "out",
+        workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
+    )  # fmt: skip
+    assert report.snapshot is None
 
 
-def changed(**changes: Any) -> Identity:
-    return msgspec.structs.replace(IDENTITY, **changes)
+def policies(**read: Any) -> dict[str, Any]:
+    encode = EncodePolicies(special_tokens="text")
+    found: dict[str, Any] = msgspec.to_builtins(Policies(read=ReadPolicies(**read), encode=encode))
+    return found
 
 
-def lines(stored: Any, now: Identity) -> list[str]:
+INPUTS = [
+    InputIdentity(name="a.jsonl", bytes=10, mtime_ns=5),
+    InputIdentity(name="b.jsonl", bytes=20, mtime_ns=5),
+]
+IDENTITY = {
+    "inputs": INPUTS,
+    "tokenizer": "abc",
+    "eos_id": 0,
+    "pad_id": None,
+    "policies": policies(keep=["url"]),
+    "versions": {},
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**IDENTITY, **changes}
+
+
+def lines(stored: Any, now: dict[str, Any]) -> list[str]:
     return identity_differences(
         msgspec.to_builtins(stored), now, lambda index: "its content changed"
     )
-
-
-def policies(**read: Any) -> Policies:
-    return Policies(read=ReadPolicies(**read), encode=IDENTITY.policies.encode)
 
 
 @pytest.mark.parametrize(
@@ -390,13 +371,13 @@ def policies(**read: Any) -> Policies:
                 "policies.read.streaming: was None, is True",
             ],
         ),
-        ({"inputs": IDENTITY.inputs[:1]}, ["b.jsonl: is no longer an input"]),
+        ({"inputs": INPUTS[:1]}, ["b.jsonl: is no longer an input"]),
         (
-            {"inputs": [*IDENTITY.inputs, InputIdentity(name="c.jsonl", bytes=1, mtime_ns=5)]},
+            {"inputs": [*INPUTS, InputIdentity(name="c.jsonl", bytes=1, mtime_ns=5)]},
             ["c.jsonl: is a new input"],
         ),
         (
-            {"inputs": IDENTITY.inputs[::-1]},
+            {"inputs": INPUTS[::-1]},
             ["the order of the inputs: was ['a.jsonl', 'b.jsonl'], is ['b.jsonl', 'a.jsonl']"],
         ),
     ],
@@ -414,7 +395,7 @@ def test_an_option_that_only_a_later_version_knows_is_a_difference() -> None:
 
 
 def test_content_is_compared_only_where_nothing_else_differs() -> None:
-    touched = [InputIdentity(name="a.jsonl", bytes=10, mtime_ns=6), IDENTITY.inputs[1]]
+    touched = [InputIdentity(name="a.jsonl", bytes=10, mtime_ns=6), INPUTS[1]]
     asked: list[int] = []
 
     def change_of(index: int) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tokenmill
 from tokenmill.core.errors import DataError
-from tokenmill.run.commit.receipts import _just_above
+from tokenmill.run.journal.receipts import _just_above
 
 
 @given(good=st.integers(1, 10**12), bad=st.integers(1, 10**12))

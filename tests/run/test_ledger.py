@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.units import Unit
-from tokenmill.run.commit.ledger import Ledger
-from tokenmill.run.commit.receipts import write_receipt
-from tokenmill.run.units.assignment import Receipt, receipt_name
+from tokenmill.run.journal.ledger import Ledger
+from tokenmill.run.journal.receipts import write_receipt
+from tokenmill.run.messages import Receipt, receipt_name
 from tokenmill.store.objects.folder import FolderStore
 
 KEYS = ("00000000-000000", "00000000-000001")
@@ -26,6 +26,7 @@ def receipt(key: str) -> Receipt:
         read_digests={},
         audited=0,
         excluded=[],
+        seconds=0.0,
     )
 
 

@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
+from setups import setup_for
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
-from tokenmill.read.fields import Fields
-from tokenmill.run.local.fleet import Fleet
-from tokenmill.run.local.preloading import Preload, Preloaded, preload
-from tokenmill.run.machine.resources import Resources
-from tokenmill.run.units.assignment import Setup
-from tokenmill.run.units.tasks import EncodeTask
-from tokenmill.store.policies import EncodePolicies
+from tokenmill.run.machine import Resources
+from tokenmill.run.messages import Preload
+from tokenmill.run.pool import WorkerPool
+from tokenmill.run.worker import Preloaded, preload
 
 
 @pytest.fixture
-def order(tokenizer_path: Path) -> Iterator[Preload]:
-    with tokenizer_path.open("rb") as file:
-        yield Preload(
-            descriptor=file.fileno(),
-            num_bytes=tokenizer_path.stat().st_size,
-            kind="huggingface",
-            encoding="",
-            control_tokens=False,
-            engine="reference",
-            cache_bytes=1 << 20,
-        )
-
-
-def setup_for(stored: Path) -> Setup:
-    """A setup whose tokenizer is stored in a folder."""
-    task = EncodeTask(
-        tokenizer_dir=str(stored),
-        tokenizer_kind="huggingface",
-        tokenizer_source="",
+def order(tokenizer_path: Path) -> Preload:
+    return Preload(
+        path=str(tokenizer_path),
+        kind="huggingface",
         encoding="",
-        largest_id=1,
-        unk_id=None,
-        policies=EncodePolicies(special_tokens="text"),
-        validation=0.0,
-        prefix=[],
-        eos_id=0,
-        special_tokens=[],
         control_tokens=False,
-    )
-    return Setup(
-        task=task,
-        fields=Fields(),
         engine="reference",
-        is_watched=False,
-        batch_bytes=1 << 18,
         cache_bytes=1 << 20,
-        audit_share=0.0,
-        growth_bytes=1 << 28,
-        scratch="",
-        out="",
     )
 
 
@@ -82,7 +47,7 @@ def test_what_the_setup_asks_for_is_there(
     assert found.engine_for(setup_for(stored(tokenizer_path, tmp_path))) is found.engine
 
 
-@pytest.mark.parametrize("change", [{"engine": "memo"}, {"cache_bytes": 1}])
+@pytest.mark.parametrize("change", [{"engine": "memo"}, {"resources": Resources(2, "", 6, 2)}])
 def test_another_engine_is_loaded_by_the_setup(
     order: Preload, tokenizer_path: Path, tmp_path: Path, change: dict[str, object]
 ) -> None:
@@ -105,7 +70,7 @@ def test_only_an_engine_of_the_very_bytes_that_are_stored_counts(
 
 
 def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
-    assert preload(msgspec.structs.replace(order, num_bytes=5)) is None
+    assert preload(msgspec.structs.replace(order, path="missing")) is None
     assert preload(msgspec.structs.replace(order, engine="fastokens", kind="tiktoken")) is None
 
 
@@ -114,23 +79,22 @@ def test_a_build_of_one_unit_starts_one_worker(
 ) -> None:
     spawned = []
 
-    def spawn(fleet: Fleet) -> object:
-        spawned.append(fleet)
-        return start(fleet)
+    def spawn(pool: WorkerPool) -> object:
+        spawned.append(pool)
+        return start(pool)
 
-    start = Fleet._spawn
-    monkeypatch.setattr(Fleet, "_spawn", spawn)
+    start = WorkerPool._spawn
+    monkeypatch.setattr(WorkerPool, "_spawn", spawn)
     source = write_jsonl(tmp_path / "a.jsonl", TEXTS)
     report = tokenmill.build(source, tokenizer_path, tmp_path / "out", workers=4)
     assert report.manifest.totals.documents == len(TEXTS)
     assert len(spawned) == 1
 
 
-def test_workers_that_wait_end_with_the_fleet() -> None:
+def test_workers_that_wait_end_with_the_pool() -> None:
     others = psutil.Process().children()  # of other tests, such as a server that forks
-    fleet = Fleet(Resources(2, "", 1_500_000_000, 2))
-    fleet.prepare(2)
-    children = [child for child in psutil.Process().children() if child not in others]
-    assert len(children) == 2
-    fleet.dismiss_all()
+    with WorkerPool(Resources(2, "", 1_500_000_000, 2)) as pool:
+        pool.expect(2)
+        children = [child for child in psutil.Process().children() if child not in others]
+        assert len(children) == 2
     assert [child for child in children if child.is_running()] == []

@@ -13,10 +13,9 @@ from corpora import contents, write_corpus
 import tokenmill
 from tokenmill.core.errors import DataError, OutputConflictError, UserError
 from tokenmill.read import units
-from tokenmill.run import build as build_module
-from tokenmill.run.commit import publish
-from tokenmill.run.commit.receipts import num_finished_units
-from tokenmill.run.commit.workspace import Overwrite
+from tokenmill.run.journal.receipts import num_finished_units
+from tokenmill.run.tasks import encode as build_module
+from tokenmill.run.workspace import Overwrite
 from tokenmill.store.files import REPLACED, take_name
 from tokenmill.store.objects.folder import FolderStore
 
@@ -130,7 +129,7 @@ def test_a_kill_at_the_exchange_leaves_the_old_dataset_or_the_new_one(
     with monkeypatch.context() as patch:
         if not can_exchange:
             patch.setattr("tokenmill.store.files.exchange", lambda *_: False)
-        patch.setattr("tokenmill.run.commit.workspace.take_name", crash)
+        patch.setattr("tokenmill.run.workspace.take_name", crash)
         with pytest.raises(Crash):
             tokenmill.build(*arguments, workers=1, overwrite=True)
     if moment == "before" and not can_exchange:
@@ -260,7 +259,7 @@ def test_an_interrupted_overwrite_leaves_no_old_shard_behind(
         *[(FolderStore, "add_files", calls) for calls in (0, 1)],
         (build_module, "publish", 0),
         (build_module, "sweep", 0),
-        (publish, "judge_rejected", 0),
+        (build_module, "judge_rejected", 0),
     ],
 )
 def test_a_crash_at_any_step_of_the_commit_is_finished_by_the_next_build(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenmill.run.machine import cgroup
-from tokenmill.run.machine.resources import (
+from tokenmill.run import machine as cgroup
+from tokenmill.run.machine import (
     MAX_BATCH_BYTES,
     MIN_BATCH_BYTES,
     Resources,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -23,7 +24,7 @@ from corpora import (
 
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted
-from tokenmill.run import build as build_module
+from tokenmill.run import pipeline as build_module
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +54,10 @@ def kill_at_random_moments(
     while kills < trials:
         out = folder / f"out-{builds}"
         builds += 1
-        while True:
+        for attempt in itertools.count(1):  # a slow machine gets more time with each attempt
             process = start(corpus, tokenizer, out, "--workers", 1 + builds % 2)
             try:
-                process.communicate(timeout=moments.uniform(0.0, 2.5))
+                process.communicate(timeout=moments.uniform(0.0, 1.5 + attempt))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

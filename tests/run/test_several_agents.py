@@ -38,7 +38,7 @@ def test_three_agents_make_the_dataset_of_one_and_leave_nothing_behind(
 ) -> None:
     out = tmp_path / "out"
     agents = [
-        started(corpus, tokenizer_path, out, "--workers", "1", "--shard", f"{index}/3")
+        started(corpus, tokenizer_path, out, "--workers", "1", "--agent", f"{index}/3")
         for index in range(3)
     ]
     assert [ended(agent) for agent in agents] == [0, 0, 0]
@@ -50,7 +50,7 @@ def test_what_a_killed_agent_held_is_done_by_the_same_command_without_a_shard(
     corpus: Path, clean: Path, tokenizer_path: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    agent = started(corpus, tokenizer_path, out, "--workers", "1", "--shard", "0/2")
+    agent = started(corpus, tokenizer_path, out, "--workers", "1", "--agent", "0/2")
     wait_for(lambda: any((out / "work" / "receipts").glob("*.json")))
     agent.kill()
     agent.communicate()
@@ -66,7 +66,7 @@ def test_limits_fall_where_they_fall_for_one_agent(
     limit = ("--max-documents", "1000", "--workers", "1")
     one = started(corpus, tokenizer_path, tmp_path / "one", *limit)
     two = [
-        started(corpus, tokenizer_path, tmp_path / "two", *limit, "--shard", f"{index}/2")
+        started(corpus, tokenizer_path, tmp_path / "two", *limit, "--agent", f"{index}/2")
         for index in range(2)
     ]
     assert [ended(agent) for agent in (one, *two)] == [0, 0, 0]
@@ -79,7 +79,7 @@ def test_an_agent_that_was_started_for_another_build_is_refused(
     monkeypatch.setenv("TOKENMILL_JOB", "0123456789abcdef")
     out = tmp_path / "out"
     result = tokenmill_here(
-        "build", corpus, "--tokenizer", tokenizer_path, "--out", out, "--shard", "0/2"
+        "build", corpus, "--tokenizer", tokenizer_path, "--out", out, "--agent", "0/2"
     )
     assert result.returncode == 4
     assert "the output is not the one that this agent was started for" in result.stderr
@@ -89,6 +89,6 @@ def test_an_agent_that_was_started_for_another_build_is_refused(
 
 def test_agents_do_not_overwrite(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> None:
     arguments = ("build", corpus, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
-    result = tokenmill_here(*arguments, "--shard", "0/2", "--overwrite")
+    result = tokenmill_here(*arguments, "--agent", "0/2", "--overwrite")
     assert result.returncode == 2
-    assert "--overwrite cannot be combined with --shard" in result.stderr
+    assert "--overwrite cannot be combined with --agent" in result.stderr

@@ -11,6 +11,8 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -31,7 +33,6 @@ import tokenmill as package
 from conftest import write_jsonl
 from tokenmill.core.errors import StorageError
 from tokenmill.run.units.encode import tokenizer_of
-from tokenmill.run.units.tasks import TokenizerTask
 
 SECRET = "hf_doNotShowThisToAnybody"
 
@@ -128,16 +129,10 @@ def test_a_stored_tokenizer_that_cannot_be_read_is_a_storage_error(
     unreadable = tmp_path / "unreadable" / "tokenizer.json"
     unreadable.parent.mkdir()
     unreadable.symlink_to(unreadable)
-    task = TokenizerTask(
-        tokenizer_dir=str(tmp_path / name),
-        tokenizer_kind="huggingface",
-        tokenizer_source="",
-        encoding="",
-        largest_id=371,
-        unk_id=None,
-    )
+    setup: Any = SimpleNamespace(tokenizer_dir=str(tmp_path / name), tokenizer_source="")
+    spec: Any = SimpleNamespace(kind="huggingface", encoding="")
     with pytest.raises(StorageError, match="cannot read the stored tokenizer of the build"):
-        tokenizer_of(task)
+        tokenizer_of(setup, spec)
 
 
 def test_five_hundred_inputs_need_no_more_than_64_open_files(

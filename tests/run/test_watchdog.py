@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from corpora import contents, random_texts
 from python_tokenizers import ByteTokenizer, DyingBytes, SleepingBytes
+from setups import setup_for
 
 import tokenmill
 from encode.tokenizer_kit import (
@@ -27,14 +30,17 @@ from encode.tokenizer_kit import (
     sequence,
     split,
 )
+from tokenmill.core.child import Child, Program
 from tokenmill.core.errors import EngineError, InternalError
 from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.probe import steps_before_model
-from tokenmill.run.local import messages, watchdog
-from tokenmill.run.local.fleet import Process
-from tokenmill.run.units.careful import CarefulCalls, Encoding
+from tokenmill.run import processes as watchdog
+from tokenmill.run.machine import Resources
+from tokenmill.run.messages import Encoding
+from tokenmill.run.processes import Process
+from tokenmill.run.units.careful import CarefulCalls
 
 POSITION = 29_050
 """Of the document that does harm, in bytes."""
@@ -100,9 +106,7 @@ def test_a_worker_that_dies_twice_names_the_document(tmp_path: Path) -> None:
     assert error.what == "a worker died twice on unit 00000000-000000"
     assert error.where == f"corpus.jsonl, position {POSITION}"
     assert error.why == (
-        "the last one ended with exit code -11 "
-        "(negative: killed by a signal; -9 usually means out of memory), "
-        "in the engine python, on a document of 22 bytes"
+        "the last one ended with signal SIGSEGV, in the engine python, on a document of 22 bytes"
     )
 
 
@@ -206,8 +210,9 @@ def test_a_process_that_was_stopped_itself_blames_no_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as popen:
-        process = Process(popen, examined=True)
-        setup: Any = type("Setup", (), {"batch_bytes": 1 << 20, "growth_bytes": 1 << 30})
+        child: Any = popen
+        process = Process(child, examined=True)
+        setup: Any = SimpleNamespace(batch_bytes=1 << 20, growth_bytes=1 << 30)
         guard = watchdog.Watchdog(setup)
         now = time.monotonic()
         process.heard = now
@@ -222,22 +227,26 @@ def test_a_process_that_was_stopped_itself_blames_no_worker(
         assert [why for _, why in guard.overdue([process])] == ["made no progress for 321 s"]
 
 
-def test_a_line_that_is_no_message_is_our_own_bug_and_is_shown(
-    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_no_message_is_our_own_bug_and_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = tmp_path / "worker"
-    worker.write_text('#!/bin/sh\nread setup\necho \'{"type": "started", "seconds": "x"}\'\n')
-    worker.chmod(0o755)
-    corpus = write_corpus(tmp_path, "a text")
-    monkeypatch.setattr(sys, "executable", str(worker))
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "odd_worker.py").write_text(
+        "from tokenmill.core.child import Parent\n"
+        "def main():\n"
+        "    parent = Parent(dict)\n"
+        "    parent.receive()\n"
+        "    parent.send({'type': 'loaded', 'seconds': 'x'})\n"
+        "    parent.receive()\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    program = Program(module="odd_worker", task="tests", replies=None)
+    pool: Any = SimpleNamespace(resources=Resources(2, "", 1 << 30, 2), take=lambda: Child(program))
+    phase: Any = SimpleNamespace(setup=setup_for(tmp_path), max_units=1, exam=Future())
+    workers = watchdog.Processes(phase, lambda worker, event: None, pool)
     with pytest.raises(InternalError) as caught:
-        tokenmill.build([corpus], tokenizer_path, tmp_path / "out", workers=2)
+        workers.wait(60)
+    workers.end()
     assert caught.value.what == "a worker sent an invalid message"
-    assert 'in b\'{"type": "started", "seconds": "x"}' in caught.value.why
-
-
-@pytest.mark.parametrize("line", [b"nonsense\n", b'{"type": "unheard"}\n', b"\xff\n", b"[" * 9_999])
-def test_what_is_no_message_is_shown_by_its_beginning(line: bytes) -> None:
-    with pytest.raises(InternalError) as caught:
-        messages.decode(line)
-    assert repr(line[:200]) in caught.value.why
+    assert 'in b\'{"type":"loaded","seconds":"x"}' in caught.value.why

@@ -61,7 +61,7 @@ print("pandas" in sys.modules)
 
 def test_neither_a_build_nor_its_workers_import_what_takes_long_and_is_not_used() -> None:
     code = (
-        "import sys, tokenmill.run.local.worker, tokenmill.run.build;"
+        "import sys, tokenmill.run.worker, tokenmill.run.pipeline;"
         "print(sorted({'asyncio', 'email', 'importlib.metadata', 'zipfile'} & {*sys.modules}))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

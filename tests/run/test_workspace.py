@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import OutputConflictError, StorageError
-from tokenmill.run.commit.lock import locked
-from tokenmill.run.commit.publish import sweep
-from tokenmill.run.commit.workspace import (
+from tokenmill.run.publish import sweep
+from tokenmill.run.room import locked
+from tokenmill.run.workspace import (
     DATASET_OUTPUT,
     Workspace,
     check_output,
@@ -203,9 +203,9 @@ def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from tokenmill.run.commit.lock import locked
-from tokenmill.run.commit.publish import sweep
-from tokenmill.run.commit.workspace import Workspace
+from tokenmill.run.room import locked
+from tokenmill.run.publish import sweep
+from tokenmill.run.workspace import Workspace
 with locked(Workspace(Path(sys.argv[1]))):
     print("held", flush=True)
     sys.stdin.read()
@@ -307,7 +307,7 @@ def test_a_sweep_leaves_the_lock_and_what_is_not_ours(workspace: Workspace) -> N
     halves = (
         ".run.json.0123456789abcdef.tmp",
         "tokenizer/.tokenizer.json.0123456789abcdef.tmp",
-        "work/claims/0/a.0",
+        "work/claims/a.0",
     )
     fill(workspace.folder, *DATASET, *BUILD, *OTHERS, *probes, *halves)
     mine = {".thesis.backup.tmp", "tokenizer/.mine.tmp", "work/.0123456789abcdef.tmp"}

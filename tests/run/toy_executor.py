@@ -6,28 +6,21 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode.exactness import Exam
 from tokenmill.read.units import Unit
-from tokenmill.run.executor import (
-    Calibrated,
-    Crashed,
-    Failed,
-    Finished,
-    Gone,
-    Loaded,
-    Phase,
-    Tell,
-)
-from tokenmill.run.units import wire
-from tokenmill.run.units.assignment import Assignment, Setup
+from tokenmill.run.executor import Phase, Tell
+from tokenmill.run.job import Setup
+from tokenmill.run.messages import Assignment, Calibrated, Crashed, Gone, Loaded, failure
 from tokenmill.run.units.unit import UnitRunner
 
 ROOM = 5
 
 
 class LastFirst:
-    """One worker behind a queue of JSON. It takes the exam only when it has nothing else to do."""
+    """One worker behind a queue. It takes the exam only when it has nothing else to do."""
 
     def __init__(self, deaths: Mapping[str, int] | None = None, refused: str = "") -> None:
         """It dies over a unit so many times; the exam fails for the engine `refused`."""
@@ -35,27 +28,28 @@ class LastFirst:
         self.refused = refused
         self.finished: list[str] = []
         self.careful: list[str] = []
-        self._queue: list[bytes] = []
+        self._queue: list[Assignment] = []
         self._woken = threading.Event()
         self._worker = 0
         self._calibrated = False
 
-    def begin(self, phase: Phase, tell: Tell) -> None:
+    def begin(self, phase: Phase, tell: Tell) -> LastFirst:
         self._tell = tell
-        setup = wire.decoder(Setup).decode(wire.encode(phase.setup))
+        setup = msgspec.convert(msgspec.to_builtins(phase.setup), Setup)
         self._runner = UnitRunner(setup)
         self._exam: Exam = phase.exam.result()
-        tell(Loaded(self._runner.startup_seconds))
+        tell(self._worker, Loaded(self._runner.startup_seconds))
+        return self
 
     def room(self) -> int:
         return ROOM - len(self._queue)
 
     def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        self._queue.append(wire.encode(assignment))
+        self._queue.append(assignment)
 
     def wait(self, seconds: float) -> None:
         if self._queue:
-            self._run(self._assignment(self._queue.pop()))
+            self._run(self._queue.pop())
         elif not self._calibrated:
             self._take_exam()
         else:
@@ -72,11 +66,6 @@ class LastFirst:
     def pids(self) -> set[int]:
         return set()
 
-    @staticmethod
-    def _assignment(line: bytes) -> Assignment:
-        found: Assignment = wire.decoder(Assignment).decode(line)
-        return found
-
     def _run(self, assignment: Assignment) -> None:
         key = assignment.unit.key
         self.careful += [key] if assignment.careful else []
@@ -86,17 +75,17 @@ class LastFirst:
         try:
             outcome = self._runner.run(assignment, lambda tally: None).commit()
         except TokenmillError as error:
-            self._tell(Failed(self._worker, key, error, self._runner.current_source))
+            self._tell(self._worker, failure(key, error, self._runner.current_source))
         else:
             self.finished.append(key)
-            self._tell(Finished(self._worker, outcome))
+            self._tell(self._worker, outcome)
 
     def _die(self, key: str) -> None:
-        others = tuple(self._assignment(line).unit.key for line in self._queue)
+        others = tuple(each.unit.key for each in self._queue)
         dead = self._worker
         self.end()
-        self._tell(Crashed(key, "a toy died", why="was told to"))
-        self._tell(Gone(dead, others))
+        self._tell(dead, Crashed(key, "a toy died", why="was told to"))
+        self._tell(dead, Gone(others))
 
     def _take_exam(self) -> None:
         try:
@@ -104,6 +93,6 @@ class LastFirst:
                 raise EngineError("the toy refuses")
             self._runner.calibrate(self._exam)
         except EngineError as error:
-            self._tell(Failed(self._worker, "", error))
+            self._tell(self._worker, failure("", error))
         self._calibrated = True
-        self._tell(Calibrated(self._worker))
+        self._tell(self._worker, Calibrated())

@@ -11,8 +11,8 @@ import pytest
 from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError
-from tokenmill.run.agents.agent import new_agent
-from tokenmill.run.agents.claims import Claims
+from tokenmill.run.journal.agents import new_agent
+from tokenmill.run.journal.claims import Claims
 from tokenmill.store.cloud.client import Client, open_client
 from tokenmill.store.deletion import delete, look_at
 from tokenmill.store.objects.bucket import BucketStore

@@ -13,11 +13,11 @@ import msgspec
 from tokenmill.api.datasets import Dataset
 from tokenmill.api.records import are_names, names_of, written
 from tokenmill.encode.tokenizer_file import tokenizer_name
-from tokenmill.run import build as _build
-from tokenmill.run import build_report as _report
-from tokenmill.run.commit.workspace import Overwrite
+from tokenmill.run import pipeline as _pipeline
 from tokenmill.run.recipe.checks import by_section, make_recipe, naming_arguments
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.tasks import encode as _encode
+from tokenmill.run.workspace import Overwrite
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
@@ -28,7 +28,7 @@ Inputs = str | Path | Sequence[str | Path]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BuildReport(_report.BuildReport):
+class BuildReport(_encode.BuildReport):
     """The result of a build: counts, timings, the dataset and its plans."""
 
     opened: Dataset | None = None
@@ -45,7 +45,7 @@ class BuildReport(_report.BuildReport):
                 `tokenmill.open(report.out, cache=...)`.
         """
         if self.opened is None:
-            raise _report.in_bucket(self.out)
+            raise _encode.in_bucket(self.out)
         return self.opened
 
 
@@ -55,7 +55,7 @@ def build(
     out: str | Path,
     *,
     overwrite: Overwrite = False,
-    events: _build.BuildEvents | None = None,
+    events: _pipeline.BuildEvents | None = None,
     **options: Unpack[BuildArguments],
 ) -> BuildReport:
     """Encode a corpus into a dataset. If a build was interrupted, the same call resumes it.
@@ -91,7 +91,7 @@ def build(
             from tokenmill.api.exporting import check_export  # loads a compiler
 
             check_export(made)
-        report = _build.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
+        report = _pipeline.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }

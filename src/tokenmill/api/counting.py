@@ -13,15 +13,16 @@ from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.splits import Digits, with_digits
-from tokenmill.run.commit.workspace import Overwrite, Workspace, is_finished
 from tokenmill.run.recipe.checks import by_section, make_count_recipe, naming_arguments
 from tokenmill.run.recipe.options import ReadOptions
+from tokenmill.run.workspace import Overwrite, Workspace, is_finished
 from tokenmill.store.dataset import Dataset
 
 if TYPE_CHECKING:
     from tokenmill.api.options import CountArguments
     from tokenmill.read.source import Source
-    from tokenmill.run.count import CountEvents, CountReport
+    from tokenmill.run.pipeline import CountEvents
+    from tokenmill.run.tasks.count import CountReport
 
 
 def count_words(
@@ -71,7 +72,7 @@ def count_inputs(
     Raises:
         TokenmillError: as `count_words`.
     """
-    from tokenmill.run.count import count  # loads a compiler
+    from tokenmill.run.pipeline import count  # loads a compiler
 
     inputs = values.get("inputs") or []
     counted, datasets = _counts_among(inputs), _datasets_among(inputs)
@@ -116,7 +117,7 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
 
 
 def _merge(values: Mapping[str, Any], counted: list[str], overwrite: Overwrite) -> CountReport:
-    from tokenmill.run.count import merge
+    from tokenmill.run.tasks.count import merge
 
     inputs = values["inputs"]
     if len(counted) < len(inputs):

@@ -12,8 +12,8 @@ from tokenmill.core.errors import OutputConflictError
 from tokenmill.core.records import Advance
 from tokenmill.load.export.folder import export_at
 from tokenmill.load.export.rows import ExportReport, export
-from tokenmill.run.build_report import BuildReport
 from tokenmill.run.recipe.options import Recipe
+from tokenmill.run.tasks.encode import BuildReport
 from tokenmill.store.exports import ExportOptions
 from tokenmill.store.plan import open_plan
 from tokenmill.store.temporary import dataset_at

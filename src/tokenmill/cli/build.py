@@ -17,14 +17,14 @@ from tokenmill.cli.recipe import RECIPE_SECTIONS, RecipeCommand
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about, make_options
-from tokenmill.run.commit.workspace import Overwrite
-from tokenmill.run.local.processes import LocalProcesses
-from tokenmill.run.machine.resources import choose_resources
+from tokenmill.run.machine import choose_resources
+from tokenmill.run.pool import WorkerPool
 from tokenmill.run.recipe.options import Out, Positive, Recipe
+from tokenmill.run.workspace import Overwrite
 
 if TYPE_CHECKING:
-    from tokenmill.run.agents.shard import Shard
-    from tokenmill.run.build_report import BuildReport
+    from tokenmill.run.shares import Share
+    from tokenmill.run.tasks.encode import BuildReport
 
 LAUNCHER_OF = {"slurm": "slurm", "cpus_per_agent": "ray"}
 """The launcher of each option that only one launcher accepts."""
@@ -53,7 +53,7 @@ class LaunchOptions(msgspec.Struct, kw_only=True):
 class ClusterOptions(LaunchOptions, kw_only=True):
     """Where to run the build, and on how many machines."""
 
-    shard: Annotated[
+    agent: Annotated[
         str | None,
         about(
             "run as agent I of N, counted from 0; all agents build one dataset "
@@ -95,34 +95,34 @@ examples:
         if launch:
             flags = " and ".join(map(_flag, launch))
             raise UserError(f"{flags} can only be used with --on")
-        shard = self._shard(recipe, cluster)
+        share = self._share(recipe, cluster)
         if recipe.export is not UNSET:
             from tokenmill.api.exporting import check_export
 
             check_export(recipe)
-        with LocalProcesses(choose_resources(recipe.resources)) as executor:
-            return self._build(recipe, shard, executor)
+        with WorkerPool(choose_resources(recipe.resources)) as executor:
+            return self._build(recipe, share, executor)
 
-    def _shard(self, recipe: Recipe, cluster: ClusterOptions) -> Shard | None:
-        """The agent that `--shard` names, or None for a single one."""
-        if cluster.shard is None:
+    def _share(self, recipe: Recipe, cluster: ClusterOptions) -> Share | None:
+        """The agent that `--agent` names, or None for a single one."""
+        if cluster.agent is None:
             return None
-        from tokenmill.run.agents.shard import parse_shard
+        from tokenmill.run.shares import parse_share
 
-        shard = parse_shard(cluster.shard, os.environ)
+        share = parse_share(cluster.agent, os.environ)
         if self.overwrite:
             why = "agents would remove each other's work"
             hint = "remove the old dataset first"
-            raise UserError("--overwrite cannot be combined with --shard", why=why, hint=hint)
-        _refuse_export(recipe, "--shard")
-        return shard
+            raise UserError("--overwrite cannot be combined with --agent", why=why, hint=hint)
+        _refuse_export(recipe, "--agent")
+        return share
 
-    def _build(self, recipe: Recipe, shard: Shard | None, executor: LocalProcesses) -> int:
+    def _build(self, recipe: Recipe, share: Share | None, executor: WorkerPool) -> int:
         """Build on this machine. The imports below run while the first worker starts."""
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
         from tokenmill.cli.summary import BUILD, next_line
-        from tokenmill.run.build import build
-        from tokenmill.run.build_report import BuildReport
+        from tokenmill.run.pipeline import build
+        from tokenmill.run.tasks.encode import BuildReport
 
         with (
             naming_kept_units(recipe.out),
@@ -134,7 +134,7 @@ examples:
                 overwrite=self.overwrite,
                 events=events_for(display),
                 executor=executor,
-                shard=shard,
+                share=share,
             )
             if isinstance(report, BuildReport):
                 display.finish(report)
@@ -170,7 +170,7 @@ examples:
 
     def _launch(self, recipe: Recipe, cluster: ClusterOptions, where: str) -> int:
         """Hand the build to the launcher of a cluster."""
-        from tokenmill.run.launch.launcher import LaunchRequest, launcher_for
+        from tokenmill.run.launch import LaunchRequest, launch
 
         if self.overwrite:
             raise UserError(
@@ -179,19 +179,20 @@ examples:
                 hint="build into a new folder",
             )
         _refuse_export(recipe, "--on")
-        if cluster.shard is not None:
-            raise UserError("--shard cannot be combined with --on, which numbers agents")
+        if cluster.agent is not None:
+            raise UserError("--agent cannot be combined with --on, which numbers agents")
         for name, launcher in LAUNCHER_OF.items():
             if getattr(cluster, name) is not None and where.partition("://")[0] != launcher:
                 raise UserError(f"{_flag(name)} can only be used with --on {launcher}")
         request = LaunchRequest(
+            where=where,
             recipe=recipe,
             command=tuple(_without_launch(self.command_line)),
             num_agents=cluster.agents,
             options={name: getattr(cluster, name) for name in LaunchOptions.__struct_fields__},
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
-        launcher_for(where).launch(where, request)
+        launch(request)
         return 0
 
 

@@ -17,14 +17,13 @@ from tokenmill.cli.summary import (
 )
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import counted, size_text
-from tokenmill.run.count import CountReport
-from tokenmill.run.start.counting import CountPreparation
+from tokenmill.run.tasks.count import CountReport, CountTask
 from tokenmill.store.manifest import Run
 
 MAX_SHOWN_GROUPS = 12
 
 
-def _facts(prepared: CountPreparation) -> Iterator[tuple[str, str]]:
+def _facts(prepared: CountTask) -> Iterator[tuple[str, str]]:
     resources, recipe = prepared.resources, prepared.recipe
     yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
     yield "split", prepared.split.name or f"from {recipe.split}, digits {recipe.digits}"

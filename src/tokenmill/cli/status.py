@@ -54,9 +54,6 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     if status.state == "complete":
         yield "dataset", status.dataset_id
         yield "shards", f"{status.units_done:,}"
-    if status.state == "begun by an older version":
-        yield "next", "build into another folder, or finish it with the version that started it"
-        return
     if status.state == "under way" and not status.documents:
         yield "documents", "none reported yet; agents report every 20 seconds"
     else:

@@ -11,15 +11,14 @@ import msgspec
 from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import counted, duration_text, size_text, unknown_facts
-from tokenmill.run.build_report import BuildReport
-from tokenmill.run.start.preparation import Preparation
+from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokenmill.pack.planning import PlanReport
     from tokenmill.report.contents import SubsetCounts
-    from tokenmill.run.commit.ledger import Reused
+    from tokenmill.run.journal.ledger import Reused
     from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
 
@@ -192,7 +191,7 @@ def _values(report: BuildReport) -> dict[str, object]:
     }
 
 
-def _facts(prepared: Preparation) -> Iterator[tuple[str, str]]:
+def _facts(prepared: EncodeTask) -> Iterator[tuple[str, str]]:
     resources, boundary = prepared.resources, prepared.boundary
     yield "inputs", f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
     file = prepared.file

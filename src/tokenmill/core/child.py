@@ -28,6 +28,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -157,8 +158,14 @@ class Child:
         try:
             value, payload = self._channel.read()
         except EOFError:
-            raise self._death() from None
+            raise self.death() from None
         return self._channel.decode(value), payload
+
+    def messages(self) -> Iterator[bytearray]:
+        """Yield messages as JSON, for a thread that listens, until the child has ended."""
+        with contextlib.suppress(EOFError):
+            while True:
+                yield self._channel.read()[0]
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of a piped standard error until the child closes it."""
@@ -188,7 +195,13 @@ class Child:
                     why = f"it took more than {limits.cpu_seconds:g} s of CPU time"
                     raise ChildEnded(self._task, why, limit="time")
 
-    def _death(self) -> ChildEnded:
+    def kill(self) -> None:
+        """Kill the child and the processes that it has started; `receive` reports its end."""
+        _kill(self._popen)
+
+    def death(self) -> ChildEnded:
+        """Return how the child has ended, and end the processes that it has started."""
+        _kill(self._popen)  # a child that has ended keeps its code
         try:
             code = self._popen.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -215,14 +228,19 @@ def child_pids() -> set[int]:
 
 
 def _end(popen: subprocess.Popen[bytes], seconds: float) -> None:
-    try:
-        if seconds:
-            cast(FileIO, popen.stdin).close()
-        popen.wait(seconds)
-    except subprocess.TimeoutExpired:
-        popen.kill()
-        popen.wait()
+    if seconds:
+        cast(FileIO, popen.stdin).close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            popen.wait(seconds)
+    _kill(popen)
+    popen.wait()
     _close(popen)
+
+
+def _kill(popen: subprocess.Popen[bytes]) -> None:
+    if popen.returncode is None:  # else another process may have its number
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, if it is dead
+            os.killpg(popen.pid, signal.SIGKILL)
 
 
 def _close(popen: subprocess.Popen[bytes]) -> None:
@@ -258,6 +276,7 @@ class Parent:
         self._received: queue.SimpleQueue[tuple[bytearray, bytearray]] = queue.SimpleQueue()
         self.at_end: Callable[[], object] = lambda: None
         """What to do before this process ends."""
+        os.register_at_fork(after_in_child=lambda: _let_go(incoming, outgoing))
         threading.Thread(target=self._listen, daemon=True).start()
 
     def receive(self) -> tuple[Any, bytearray]:
@@ -282,16 +301,24 @@ class Parent:
                 os._exit(0)
 
 
+def _let_go(*pipes: FileIO) -> None:
+    """Close the pipes in a fork of a child, so that they end with the child."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for pipe in pipes:
+        os.dup2(nothing, pipe.fileno(), inheritable=False)
+    os.close(nothing)
+
+
 class _Channel:
     """Sends and receives messages: two lengths, a value as JSON, and its bytes."""
 
     def __init__(self, incoming: FileIO, outgoing: FileIO, kind: Any) -> None:
         self._incoming, self._outgoing = incoming, outgoing
-        self.decode = msgspec.json.Decoder(kind).decode
+        self.decode = msgspec.json.Decoder(kind, dec_hook=_decode_path).decode
 
     def send(self, message: Any, payload: bytes | memoryview) -> None:
         """Send a message; raises a BrokenPipeError if the other process has ended."""
-        value = msgspec.json.encode(message)
+        value = msgspec.json.encode(message, enc_hook=_encode_path)
         self._write(_SIZES.pack(len(value), len(payload)) + value)
         self._write(payload)
 
@@ -315,3 +342,15 @@ class _Channel:
                 raise EOFError
             rest = rest[count:]
         return data
+
+
+def _encode_path(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"no JSON for {type(value)}")
+
+
+def _decode_path(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"no {kind} from JSON")

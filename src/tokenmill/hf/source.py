@@ -17,7 +17,7 @@ from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
 from tokenmill.hf.columns import RowFormat
 from tokenmill.hf.rows import WindowRule
 from tokenmill.hf.summary import logger
-from tokenmill.run.machine.resources import usable_memory
+from tokenmill.run.machine import usable_memory
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

@@ -50,7 +50,7 @@ from tokenmill.hf.summary import Summary, logger, logging_at, progress
 from tokenmill.hf.workers import Workers, described, thread_environment
 from tokenmill.hf.writing import RowWriter, unfinished_rows
 from tokenmill.pack.options import PackOptions
-from tokenmill.run.machine.cores import usable_cores
+from tokenmill.run.machine import usable_cores
 from tokenmill.run.recipe.tokenizer_section import (
     SECTION,
     CausalLMConfig,

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenmill.core.errors import EngineError
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.run.machine.cores import usable_cores
+from tokenmill.run.machine import usable_cores
 
 T = TypeVar("T")
 

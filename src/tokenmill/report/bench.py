@@ -33,8 +33,8 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.subject import open_tokenizer
-from tokenmill.run.local.fleet import WORKER_ENVIRONMENT
-from tokenmill.run.machine.cores import usable_cores
+from tokenmill.run.machine import usable_cores
+from tokenmill.run.pool import WORKER_ENVIRONMENT
 
 BATCH_SIZES = (32, 256, 1000)
 MAX_BYTES = 64 << 20

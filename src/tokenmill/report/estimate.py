@@ -19,9 +19,9 @@ from tokenmill.read.source import Access, Source
 from tokenmill.read.units import Unit, choose_unit_bytes, cut_units
 from tokenmill.report.sampling import Drawn, Effort, draw
 from tokenmill.report.totals import FloatArray, Total, estimate_totals
-from tokenmill.run.machine.resources import Resources, choose_resources
+from tokenmill.run.machine import Resources, choose_resources
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.start.preparation import Preparation, prepare, resolve
+from tokenmill.run.tasks.encode import EncodeTask
 from tokenmill.store.layout import token_dtype
 
 EFFORT = Effort(block_bytes=64 << 10, slice_characters=4096, encoded_characters=12 << 20)
@@ -73,7 +73,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     """
     access = Access("sample", recipe.resources.cache_dir)
     resources = choose_resources(recipe.resources)
-    prepared = prepare(resolve(recipe, tokenizer, access), access, resources)
+    prepared = EncodeTask.resolve(recipe, tokenizer, access).prepared(access)
     rng = np.random.default_rng(seed)
     effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
     started = time.perf_counter()
@@ -102,7 +102,7 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
 
 
 def _describe(
-    prepared: Preparation,
+    prepared: EncodeTask,
     resources: Resources,
     drawn: Drawn,
     documents: Total,
@@ -147,7 +147,7 @@ def _share(recipe: Recipe, documents: float, tokens: float) -> float:
     )
 
 
-def _encode(drawn: Drawn, encoder: Encoder, prepared: Preparation) -> list[FloatArray]:
+def _encode(drawn: Drawn, encoder: Encoder, prepared: EncodeTask) -> list[FloatArray]:
     """The tokens of every slice of each source."""
     texts = [text for sample in drawn.samples for text in sample.slices]
     counts = lengths_without_eos(encoder.encode(texts), prepared).astype(np.float64)
@@ -155,17 +155,17 @@ def _encode(drawn: Drawn, encoder: Encoder, prepared: Preparation) -> list[Float
     return np.split(counts, stops[:-1])
 
 
-def lengths_without_eos(tokens: TokenBatch, prepared: Preparation) -> Int64Array:
+def lengths_without_eos(tokens: TokenBatch, prepared: EncodeTask) -> Int64Array:
     """Tokens of each document without the EOS that a chat template writes, shape (n,)."""
     if not prepared.policies.chat:
         return tokens.lengths
     return tokens.lengths - ends_with(tokens, prepared.boundary.eos_id)
 
 
-def first_encoder(prepared: Preparation, resources: Resources) -> tuple[Encoder, str]:
+def first_encoder(prepared: EncodeTask, resources: Resources) -> tuple[Encoder, str]:
     """The encoder and the name of the engine that a build would try first."""
     control = prepared.policies.control_tokens
-    for name in prepared.candidates.names:
+    for name in prepared.job.engines:
         try:
             engine = load_engine(name, prepared.file, control, resources.cache_bytes)
         except EngineError:
@@ -179,7 +179,7 @@ def _is_kept(source: Source) -> bool:
     return source.is_distant and not source.in_parts
 
 
-def _num_shards(prepared: Preparation, sizes: Sequence[float]) -> int:
+def _num_shards(prepared: EncodeTask, sizes: Sequence[float]) -> int:
     sources: Sequence[Source] = prepared.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[prepared.file.kind].is_slow)
     count, kept_bytes = 0, 0.0

@@ -15,15 +15,13 @@ from pathlib import Path
 import msgspec
 
 from tokenmill.core.errors import UserError
-from tokenmill.run.agents.agent import AgentState, is_agent, place_of
-from tokenmill.run.agents.claims import claim_folders
-from tokenmill.run.agents.failures import failed_agents, noted_failure
-from tokenmill.run.agents.presence import states
-from tokenmill.run.commit.ledger import DAMAGED
-from tokenmill.run.commit.publish import stored_manifest
-from tokenmill.run.commit.receipts import finished_keys
-from tokenmill.run.commit.workspace import JOB_NAME
-from tokenmill.run.start.agreement import OLD_STATE_NAME, read_job
+from tokenmill.run.agreement import read_job
+from tokenmill.run.journal.agents import AgentState, is_agent, place_of, states
+from tokenmill.run.journal.claims import CLAIMS, failed_agents, noted_failure
+from tokenmill.run.journal.ledger import DAMAGED
+from tokenmill.run.journal.receipts import finished_keys
+from tokenmill.run.publish import stored_manifest
+from tokenmill.run.workspace import JOB_NAME
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.objects.object_store import ObjectStore
 from tokenmill.store.objects.opening import open_store
@@ -71,7 +69,7 @@ class BuildStatus:
 
     out: str
     state: str
-    """"complete", "under way" or "begun by an older version"."""
+    """"complete" or "under way"."""
     dataset_id: str = ""
     documents: int = 0
     tokens: int = 0
@@ -108,8 +106,6 @@ def build_status(out: str | Path) -> BuildStatus:
             units_done=len(manifest.shards),
         )
     if (job := store.read(JOB_NAME)) is None:
-        if store.size(OLD_STATE_NAME) is not None:
-            return BuildStatus(out=store.location, state="begun by an older version")
         hint = "give the --out of a build; tokenmill build starts one"
         raise UserError("found no build", where=store.location, hint=hint)
     read_job(job, f"{store.location}/{JOB_NAME}")
@@ -122,7 +118,7 @@ def _under_way(store: ObjectStore) -> BuildStatus:
     done = sum(state.tallies.bytes_done for state in said)
     total = max((state.tallies.bytes_total for state in said), default=0)
     speed = sum(agent.bytes_per_second for agent in agents if agent.state == "at work")
-    claims = [entry.name for folder in claim_folders(store) for entry in store.entries(folder)]
+    claims = [entry.name for entry in store.entries(CLAIMS)]
     first = sum(name.endswith(".0") for name in claims)
     return BuildStatus(
         out=store.location,

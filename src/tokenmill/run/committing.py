@@ -1,4 +1,4 @@
-"""Audit results and store their receipts in threads.
+"""Audit results and store their receipts.
 
 The reference tokenizer, disks and buckets are slow, and the main thread must keep the workers busy.
 A result counts once its receipt is stored, so the order of commits does not matter.
@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import audit
-from tokenmill.run.commit.receipts import write_receipt
-from tokenmill.run.units.assignment import Outcome, Receipt
+from tokenmill.run.journal.receipts import write_receipt
+from tokenmill.run.messages import Outcome, Receipt
 from tokenmill.store.cloud.loop import check_waits
 from tokenmill.store.objects.object_store import ObjectStore
 
@@ -39,56 +39,46 @@ class Committed:
 
 
 class Committer:
-    """Audits results and stores their receipts."""
+    """Audits results and stores their receipts, in this thread or in threads of its own."""
 
     def __init__(self, store: ObjectStore, reference: Engine, name: str) -> None:
         self._store, self._reference, self._name = store, reference, name
         self._audits = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._wake: Callable[[], None] = lambda: None
+        self._closed_at: float | None = None
+        self._done: SimpleQueue[Future[Committed]] = SimpleQueue()
+        self._num_waiting = 0
 
-    def commit(self, outcome: Outcome, check: Callable[[], None] = lambda: None) -> Committed:
-        """Audit a result and store its receipt.
+    def start_threads(self, wake: Callable[[], None]) -> None:
+        """Commit further results in threads, which call `wake` after each."""
+        self._wake = wake
+        self._threads = ThreadPoolExecutor(
+            NUM_THREADS, "commit", initializer=check_waits, initargs=(self._check_request,)
+        )
 
-        `check` is called before and during the audit, and may raise to end it.
+    @property
+    def has_room(self) -> bool:
+        """Whether another result can be committed without overloading the threads."""
+        return self._num_waiting < MOST_WAITING
+
+    def commit(self, outcome: Outcome) -> None:
+        """Audit a result and store its receipt; `done` then yields it."""
+        self._num_waiting += 1
+        if self._threads is not None:
+            self._threads.submit(self._commit, outcome).add_done_callback(self._tell)
+            return
+        future: Future[Committed] = Future()
+        future.set_result(self._commit(outcome))
+        self._done.put(future)
+
+    def done(self) -> Iterator[Committed]:
+        """Yield results committed since the last call.
 
         Raises:
             EngineError: the reference disagrees on a document.
             InternalError: another agent ran the same unit with a different result.
         """
-        seconds = 0.0
-        if outcome.audit_texts:
-            with self._audits:  # references are not thread-safe
-                begun = time.perf_counter()
-                texts, ids = outcome.audit_texts, outcome.audit_ids
-                audit(self._name, texts, ids, self._reference, check)
-                seconds = time.perf_counter() - begun
-        return Committed(outcome, write_receipt(self._store, outcome.receipt), seconds)
-
-
-class CommitterThreads:
-    """Runs a committer in threads."""
-
-    def __init__(self, committer: Committer, wake: Callable[[], None]) -> None:
-        self._committer, self._wake = committer, wake
-        self._threads = ThreadPoolExecutor(
-            NUM_THREADS, "commit", initializer=check_waits, initargs=(self._check_request,)
-        )
-        self._closed_at: float | None = None
-        self._done: SimpleQueue[Future[Committed]] = SimpleQueue()
-        self._num_waiting = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Whether another result can be submitted without overloading the threads."""
-        return self._num_waiting < MOST_WAITING
-
-    def submit(self, outcome: Outcome) -> None:
-        """Commit a result in a thread."""
-        self._num_waiting += 1
-        future = self._threads.submit(self._committer.commit, outcome, self._check)
-        future.add_done_callback(self._tell)
-
-    def done(self) -> Iterator[Committed]:
-        """Yield results committed since the last call. Raises what `Committer.commit` raises."""
         while True:
             try:
                 found = self._done.get_nowait()
@@ -104,7 +94,18 @@ class CommitterThreads:
         store does not answer within `END_SECONDS`.
         """
         self._closed_at = time.monotonic()
-        self._threads.shutdown(cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def _commit(self, outcome: Outcome) -> Committed:
+        seconds = 0.0
+        if outcome.audit_texts:
+            with self._audits:  # references are not thread-safe
+                begun = time.perf_counter()
+                texts, ids = outcome.audit_texts, outcome.audit_ids
+                audit(self._name, texts, ids, self._reference, self._check)
+                seconds = time.perf_counter() - begun
+        return Committed(outcome, write_receipt(self._store, outcome.receipt), seconds)
 
     def _check(self) -> None:
         if self._closed_at is not None:

@@ -1,245 +1,156 @@
-"""Run all units of a task with the first exact engine, up to a limit, without damaged files."""
+"""The job of a run: resolved once from the options, and sent unchanged to every worker.
+
+A job holds what decides the result: numbers, names and policies, never objects. Its sources and
+units travel with each assignment, because there may be millions of them.
+"""
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from tokenmill.core.errors import DataError, TokenmillError
-from tokenmill.encode.engine import Encoder, Engine
-from tokenmill.encode.exactness import (
-    CalibrationVetoError,
-    Exam,
-    audit_share,
-    excluded_error_rate,
-    with_first_exact,
-)
-from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.probe import unknown_step
-from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
-from tokenmill.read.source import Source
-from tokenmill.read.units import Stream, Unit, decompressed_bytes
-from tokenmill.run.agents.claims import Claims
-from tokenmill.run.agents.presence import attempts_of
-from tokenmill.run.commit.identity import AnyIdentity, versions
-from tokenmill.run.commit.ledger import Ledger
-from tokenmill.run.commit.publish import describe_rows
-from tokenmill.run.commit.workspace import Workspace
-from tokenmill.run.executor import Executor, Phase
-from tokenmill.run.machine.resources import PYTHON_BATCH_BYTES, Resources
-from tokenmill.run.progress import Listener, ProgressBoard
-from tokenmill.run.recipe.options import LimitOptions
-from tokenmill.run.session import Session
-from tokenmill.run.units.assignment import NO_LIMIT, Limit, Receipt, Setup
-from tokenmill.run.units.tasks import Task
-from tokenmill.run.work import Inputs, WorkQueue
-from tokenmill.store.manifest import Attempt, Audit, Run
+from tokenmill.run.machine import PYTHON_BATCH_BYTES, Resources
+from tokenmill.store.policies import Policies
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedTask:
-    """A task, and what its engine is checked against."""
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a unit or a run may still write."""
 
-    task: Task
-    file: TokenizerFile
-    """The tokenizer, or the steps of a split in the form of one."""
-    exam: Future[Exam]
-    reference: Encoder
-    twin: Callable[[], Engine | None] | None = None
-    """See `Phase.twin`."""
+    documents: int | None = None
+    tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One attempt at all units without a receipt."""
+NO_LIMIT = Limit()
 
-    workspace: Workspace
-    sources: Sequence[Source]
+
+class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokenizer of a job. Workers load its file from the output."""
+
+    kind: str
+    encoding: str
+    sha256: str
+    control_tokens: bool
+    """Whether special tokens inside text are control tokens."""
+    largest_id: int
+    unk_id: int | None
+    special_tokens: list[str]
+    prefix_ids: list[int]
+    """The tokens before each document."""
+
+
+class Encode(msgspec.Struct, tag="encode", frozen=True, kw_only=True):
+    """Encode documents into shards."""
+
+    tokenizer: TokenizerSpec
+    eos_id: int
+    pad_id: int | None
+    policies: Policies
+    engine: str
+    """The engine as the recipe names it."""
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What a later attempt must agree with."""
+        return {
+            "tokenizer": self.tokenizer.sha256,
+            "eos_id": self.eos_id,
+            "pad_id": self.pad_id,
+            "prefix_ids": self.tokenizer.prefix_ids,
+            "policies": msgspec.to_builtins(self.policies),
+            "engine": self.engine,
+        }
+
+
+class Count(msgspec.Struct, tag="count", frozen=True, kw_only=True):
+    """Count the words of documents into sorted runs."""
+
+    split: Split
+    by: str | None
+    """The grouping as the recipe names it."""
+    groups: list[str]
+    """The group of each source by index. Empty if groups come from `column`, or there is one."""
+    column: str
+    """The kept column with the groups. "" if groups do not come from the documents."""
+    min_count: int
+    policies: dict[str, Any]
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What a later attempt must agree with."""
+        names = ("split", "by", "groups", "min_count", "policies")
+        return {name: msgspec.to_builtins(getattr(self, name)) for name in names}
+
+
+class Measure(msgspec.Struct, tag="measure", frozen=True, kw_only=True):
+    """Measure how a tokenizer encodes documents."""
+
+    tokenizer: TokenizerSpec
+    words: str
+    """The rule that cuts texts into words."""
+    sequence_lengths: list[int]
+    groups: list[str]
+    """The group of each source by index. Empty if groups come from `column`, or there is one."""
+    column: str
+    """The kept column with the groups. "" if groups do not come from the documents."""
+    offsets_share: float
+    """The share of documents to encode again with offsets, among those whose tokens do not spell
+    their text."""
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What a later attempt must agree with."""
+        return {"tokenizer": self.tokenizer.sha256}
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run does."""
+
+    task: Encode | Count | Measure
     fields: Fields
+    engines: tuple[str, ...]
+    """The exact engines, best first. Empty if the named engine cannot be used."""
+    limit: Limit = NO_LIMIT
+    """The limit of the whole run."""
+    commits: dict[str, str] | UnsetType = UNSET
+    """The commits of remote data sets with names that can move, such as branches."""
+    is_slow: bool = False
+    """Whether a megabyte takes seconds, so that units and batches must be small."""
+    is_watched: bool = False
+    """Whether the tokenizer has unknown steps. Then documents are only encoded in worker processes,
+    which can be killed."""
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What a later attempt must agree with, apart from inputs and libraries."""
+        commits = {} if self.commits is UNSET else {"commits": self.commits}
+        return {**commits, **self.task.decides}
+
+
+class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
+    """What a worker gets once: the job, the engine to try, and its place on this machine."""
+
+    job: Job
+    engine: str
     resources: Resources
-    limits: LimitOptions
-    executor: Executor
-    ledger: Ledger
-    board: ProgressBoard
-    checked: CheckedTask
-    claims: Claims | None = None
-    """The work of this agent. None means everything."""
+    growth_bytes: int
+    """By how much a worker may grow before a fresh one replaces it."""
+    audit_share: float
+    """The share of documents that the reference encodes as well."""
+    scratch: str
+    """The folder of files of unfinished units."""
+    out: str
+    """The store of finished units."""
+    tokenizer_dir: str = ""
+    tokenizer_source: str = ""
+    """The description that creates a Python tokenizer in a worker. "" for other tokenizers."""
+    report_seconds: float = 0.1
+    """The shortest time between progress messages of a worker."""
 
-    def run(self, engines: Sequence[str], on_engine: Callable[[str, str], None]) -> str:
-        """Run all units. If calibration rejects an engine, the next one takes over.
-
-        Args:
-            engines: names, best first.
-            on_engine: called with the name of each engine that is tried, and with a remark if
-                calibration rejected it.
-
-        Returns:
-            The engine that was used.
-
-        Raises:
-            TokenmillError: a unit failed, or a file is damaged and must not be left out.
-        """
-        if chosen := self.ledger.engine:
-            engines = (chosen,)
-
-        def run_all(name: str) -> str:
-            on_engine(name, "")
-            self._run_all(self._phase(name))
-            return name
-
-        def tell(name: str, veto: CalibrationVetoError) -> None:
-            on_engine(name, f"vetoed: {veto.why}")
-
-        return with_first_exact(engines, run_all, tell)
-
-    def record(
-        self, recipe: object, identity: AnyIdentity, engine: str, num_calibrated: int, wall: float
-    ) -> Run:
-        """Return the record of the run; `wall` is the time that this agent took, in seconds."""
-        seconds = {**self.board.seconds, "wall": wall}
-        receipts = self.ledger.final_receipts()
-        num_audited = sum(receipt.audited for receipt in receipts)
-        return Run(
-            recipe=msgspec.to_builtins(recipe),
-            identity=msgspec.to_builtins(identity),
-            inputs=[source.where for source in self.sources],
-            host=socket.gethostname(),
-            versions=versions(),
-            engine=engine,
-            audited_documents=num_audited,
-            audit=audit_of(receipts),
-            calibrated_texts=num_calibrated,
-            attempts=attempts_of(self.workspace.store),
-            seconds={name: round(spent, 3) for name, spent in seconds.items()},
-            peak_bytes=self.board.peak_bytes,
-            row_digests=describe_rows(receipts),
-        )
-
-    def _phase(self, engine: str) -> Phase:
-        """Return the phase for an engine."""
-        checked, workspace, resources = self.checked, self.workspace, self.resources
-        is_slow = KINDS[checked.file.kind].is_slow
-        num_bytes = sum(map(decompressed_bytes, self.sources))
-        setup = Setup(
-            task=checked.task,
-            fields=self.fields,
-            engine=engine,
-            is_watched=bool(unknown_step(checked.file)),
-            batch_bytes=PYTHON_BATCH_BYTES if is_slow else resources.batch_bytes,
-            cache_bytes=resources.cache_bytes,
-            audit_share=audit_share(self.limits.audit_share, num_bytes, is_slow),
-            growth_bytes=resources.growth_bytes,
-            scratch=str(workspace.scratch.resolve()),
-            out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
-        )
-        return Phase(setup, self.sources, checked.exam, checked.reference, checked.twin)
-
-    def _run_all(self, phase: Phase) -> None:
-        """Run all units without a receipt; the unit that reaches a limit runs up to the limit.
-
-        Damaged files are quarantined or raise an error at the end, unless they come after a limit.
-        Units with lost files run again. Work that other agents hold is left to them, unless this
-        agent waits for the others.
-        """
-        ledger = self.ledger
-        while not (ledger.is_complete() or self.workspace.is_complete()):
-            crossed = ledger.crossing
-            session = self._limited(phase, *crossed) if crossed else self._unlimited(phase)
-            session.run()
-            behind_limit = ledger.is_complete() or (ledger.crossing and not crossed)
-            if session.damaged and not behind_limit:
-                if crossed or self.limits.on_bad_file == "fail":
-                    raise _damaged_files(list(session.damaged.values()))
-                ledger.quarantine(session.damaged)
-            elif not ledger.is_complete() and ledger.crossing is None:
-                if self.claims and self.claims.parked:
-                    raise next(iter(self.claims.parked.values()))
-                return  # other agents hold the rest
-        if self.claims:
-            self.claims.heed_others()
-        ledger.read_all()
-        if not ledger.is_complete() and not self.workspace.is_complete():
-            replace(self, claims=None)._run_all(phase)  # files were lost
-
-    def _unlimited(self, phase: Phase) -> Session:
-        """Return the session for all units without a receipt."""
-        ledger, items = self.ledger, self.ledger.sound_items()
-        left = [item for item in items if not ledger.is_finished(item)]
-        if left and all(isinstance(item, Unit) for item in left):
-            phase = replace(phase, max_units=len(left))
-        return self._session(
-            phase, items, lambda key: key not in ledger.finished, claims=self.claims
-        )
-
-    def _limited(self, phase: Phase, key: str, limit: Limit) -> Session:
-        """Return the session for the unit that reaches a limit, up to the limit."""
-        items = [item for item in self.ledger.items if item.holds(key)]
-        one = replace(phase, max_units=1, is_repeated=True)
-        return self._session(one, items, lambda wanted: wanted == key, limit)
-
-    def _session(
-        self,
-        phase: Phase,
-        items: list[Unit | Stream],
-        wanted: Callable[[str], bool],
-        limit: Limit = NO_LIMIT,
-        claims: Claims | None = None,
-    ) -> Session:
-        queue = WorkQueue(
-            inputs=Inputs(self.sources, self.fields, items),
-            scratch=self.workspace.scratch,
-            ledger=self.ledger,
-            wanted=wanted,
-            num_feeders=(self.resources.num_workers + 1) // 2,
-            prefetch=self.resources.prefetch,
-            claims=claims,
-            is_published=self.workspace.is_complete,
-        )
-        in_threads = self.resources.num_workers > 1 and not phase.is_repeated
-        return Session(self.executor, phase, queue, self.ledger, self.board, limit, in_threads)
-
-
-def audit_of(receipts: Sequence[Receipt]) -> Audit | msgspec.UnsetType:
-    """Summarize the audits of all units, if all used the same audit share."""
-    shares = {receipt.audit_share for receipt in receipts}
-    drawn = sum(receipt.audit_drawn or 0 for receipt in receipts)
-    share = shares.pop() if len(shares) == 1 else msgspec.UNSET
-    if share is msgspec.UNSET or not drawn:
-        return msgspec.UNSET
-    is_all = drawn == sum(receipt.documents for receipt in receipts)
-    rate = 0.0 if is_all else round(excluded_error_rate(drawn), 9)
-    return Audit(share=share, drawn=drawn, excluded_error_rate=rate)
-
-
-def attempt_with(resources: Resources, limits: LimitOptions) -> Attempt:
-    """Return the record of an attempt that starts now."""
-    return Attempt(
-        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        workers=resources.num_workers,
-        memory_bytes=resources.memory_bytes,
-        recycled_workers=0,
-        max_bad=limits.max_bad,
-        on_bad_file=limits.on_bad_file,
-    )
-
-
-def board_for(
-    ledger: Ledger, total_bytes: int, result_bytes: int, listener: Listener, executor: Executor
-) -> ProgressBoard:
-    """Return the progress board of a job that writes `result_bytes` for each token."""
-    board = ProgressBoard(total_bytes, result_bytes, listener, pids=executor.pids)
-    board.resume(ledger.receipts, {i.key: i for i in ledger.items if isinstance(i, Unit)})
-    return board
-
-
-def _damaged_files(errors: list[TokenmillError]) -> TokenmillError:
-    if len(errors) == 1:
-        return errors[0]
-    places = "; ".join(f"{error.where}: {error.why}" for error in errors)
-    return DataError(f"{len(errors)} input files are damaged", why=places, hint=errors[0].hint)
+    @property
+    def batch_bytes(self) -> int:
+        """The record bytes to read, parse and encode at a time."""
+        return PYTHON_BATCH_BYTES if self.job.is_slow else self.resources.batch_bytes

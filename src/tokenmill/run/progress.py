@@ -12,7 +12,7 @@ import psutil
 
 from tokenmill.core.child import child_pids
 from tokenmill.read.units import Unit
-from tokenmill.run.units.assignment import Receipt, Tally
+from tokenmill.run.messages import Receipt, Tally
 
 REFRESH_SECONDS = 0.25
 MEMORY_SECONDS = 1.0

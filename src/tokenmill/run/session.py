@@ -14,25 +14,24 @@ from dataclasses import dataclass, field, replace
 from tokenmill.core.errors import DamagedInputError, EngineError, InternalError, TokenmillError
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError
-from tokenmill.run.commit.ledger import Ledger
-from tokenmill.run.commit.limits import LIMITED
-from tokenmill.run.committing import Committed, Committer, CommitterThreads
-from tokenmill.run.executor import (
+from tokenmill.run.committing import Committed, Committer
+from tokenmill.run.executor import Executor, Phase, Workers
+from tokenmill.run.job import NO_LIMIT, Limit
+from tokenmill.run.journal.ledger import LIMITED, Ledger
+from tokenmill.run.messages import (
     Advanced,
+    Assignment,
     Calibrated,
     Crashed,
     Encoded,
     Event,
-    Executor,
     Failed,
-    Finished,
     Gone,
     Loaded,
-    Phase,
+    Outcome,
     Replaced,
 )
 from tokenmill.run.progress import ProgressBoard
-from tokenmill.run.units.assignment import NO_LIMIT, Assignment, Limit, Outcome
 from tokenmill.run.work import Work, WorkQueue
 
 MAX_CRASHES = 1
@@ -63,8 +62,8 @@ class Session:
     _calibrated: set[int] = field(default_factory=set)
     _held: dict[int, list[Outcome]] = field(default_factory=dict)
     """Results that a worker finished before its engine was calibrated, by worker."""
+    _workers: Workers = field(init=False)
     _committer: Committer = field(init=False)
-    _threads: CommitterThreads | None = None
     _exam_deaths: int = 0
     _idle_since: float = 0.0
     """Since when there is nothing to do but wait for the disk."""
@@ -76,27 +75,31 @@ class Session:
             CalibrationVetoError: the engine differs from the reference. Nothing was committed.
             TokenmillError: a unit failed in a way that ends the run.
         """
-        self.queue.notify = self.executor.wake
         setup, reference = self.phase.setup, self.phase.reference
         name = reference.name if setup.engine == REFERENCE else setup.engine
         self._committer = Committer(self.ledger.store, reference, name)
-        if self.in_threads:
-            self._threads = CommitterThreads(self._committer, self.executor.wake)
         try:
-            self.executor.begin(self.phase, self._hear)
-            # An agent that found damage must not wait: other agents may wait for its verdict.
-            while self._started or not self.queue.is_exhausted(patient=not self.damaged):
-                self._start_units()
-                self.board.num_awaited = 0 if self._started else self.queue.num_awaited
-                self.executor.wait(POLL_SECONDS)
-                self._count_committed()
-                self.board.refresh()
-            self._collect_feed_failures()
+            self._workers = self.executor.begin(self.phase, self._hear)
+            try:
+                self._serve(self._workers)
+            finally:
+                self._committer.close()
+                self._workers.end()
         finally:
-            if self._threads is not None:
-                self._threads.close()
-            self.executor.end()
             self.queue.close()
+
+    def _serve(self, workers: Workers) -> None:
+        self.board.pids, self.queue.notify = workers.pids, workers.wake
+        if self.in_threads:
+            self._committer.start_threads(workers.wake)
+        # An agent that found damage must not wait: other agents may wait for its verdict.
+        while self._started or not self.queue.is_exhausted(patient=not self.damaged):
+            self._start_units()
+            self.board.num_awaited = 0 if self._started else self.queue.num_awaited
+            workers.wait(POLL_SECONDS)
+            self._count_committed()
+            self.board.refresh()
+        self._collect_feed_failures()
 
     def _start_units(self) -> None:
         while self._has_room() and (work := self.queue.take()):
@@ -115,25 +118,29 @@ class Session:
                 limit=self.limit,
                 careful=work.crashes > 0,
             )
-            self.executor.start(assignment, self.queue.upcoming())
+            self._workers.start(assignment, self.queue.upcoming())
 
     def _has_room(self) -> bool:
-        return self.executor.room() > 0 and (self._threads is None or self._threads.has_room)
+        return self._workers.room() > 0 and self._committer.has_room
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, worker: int, event: Event) -> None:
         match event:
-            case Calibrated(worker):
+            case Calibrated():
                 self._calibrated.add(worker)
                 for outcome in self._held.pop(worker, []):
                     self._commit(outcome)
-            case Finished():
-                self._finished(event)
+            case Outcome():
+                self._encoded(event.receipt.key)
+                if worker in self._calibrated:
+                    self._commit(event)
+                else:
+                    self._held.setdefault(worker, []).append(event)
             case Failed():
-                self._failed(event)
+                self._failed(worker, event)
             case Crashed():
                 self._crashed(event)
             case Gone():
-                self._gone(event)
+                self._gone(worker, event)
             case _:
                 self._book(event)
 
@@ -148,36 +155,23 @@ class Session:
             case Replaced():
                 self.board.num_recycled += 1
 
-    def _finished(self, event: Finished) -> None:
-        """Commit a result, or hold it until the worker's engine has passed the exam."""
-        if event.worker in self._calibrated:
-            self._commit(event.outcome)
-            return
-        self._encoded(event.outcome.receipt.key)
-        self._held.setdefault(event.worker, []).append(event.outcome)
-
     def _commit(self, outcome: Outcome) -> None:
         """Audit a finished unit and write its receipt, here or in a thread.
 
         Raises:
             EngineError: the reference disagrees on a document.
         """
-        self._encoded(outcome.receipt.key)
         self.ledger.agree_on_engine(self.phase.setup.engine)
-        if self._threads is not None:
-            self._threads.submit(outcome)
-        else:
-            with self._distrusting():
-                committed = self._committer.commit(outcome)
-            self._count(committed)
+        with self._distrusting():
+            self._committer.commit(outcome)
+        self._count_committed()
 
     def _count_committed(self) -> None:
-        """Count the results that threads have committed."""
-        if self._threads is not None:
-            with self._distrusting():
-                found = list(self._threads.done())
-            for committed in found:
-                self._count(committed)
+        """Count the results that have been committed."""
+        with self._distrusting():
+            found = list(self._committer.done())
+        for committed in found:
+            self._count(committed)
 
     @contextlib.contextmanager
     def _distrusting(self) -> Iterator[None]:
@@ -200,11 +194,11 @@ class Session:
         if self.ledger.crossing is not None:
             self.queue.stop()
 
-    def _failed(self, event: Failed) -> None:
+    def _failed(self, worker: int, event: Failed) -> None:
         """End the unit if its file is damaged. Any other error ends the phase."""
-        error = event.error
+        error = event.error.rebuild()
         if not event.key and isinstance(error, EngineError):
-            raise error if event.worker in self._calibrated else CalibrationVetoError.of(error)
+            raise error if worker in self._calibrated else CalibrationVetoError.of(error)
         if not isinstance(error, DamagedInputError) or event.source is None:
             if not isinstance(error, EngineError):
                 raise error
@@ -243,7 +237,7 @@ class Session:
             raise error
         self.queue.release(work)
 
-    def _gone(self, event: Gone) -> None:
+    def _gone(self, worker: int, event: Gone) -> None:
         """Hand out the units of an ended worker again. Two deaths on the exam reject the engine."""
         if event.exam:
             self._exam_deaths += 1
@@ -251,8 +245,8 @@ class Session:
             engine = self.phase.setup.engine
             kind = EngineError if self._calibrated else CalibrationVetoError
             raise kind(f"{engine} failed twice on the calibration texts", why=event.exam)
-        self._calibrated.discard(event.worker)
-        held = [outcome.receipt.key for outcome in self._held.pop(event.worker, [])]
+        self._calibrated.discard(worker)
+        held = [outcome.receipt.key for outcome in self._held.pop(worker, [])]
         for key in (*event.keys, *held):
             self.board.drop(key)
             self.queue.put_back(self._take_back(key))

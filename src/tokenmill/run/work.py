@@ -15,8 +15,8 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import SpooledPart
 from tokenmill.read.source import Source
 from tokenmill.read.units import Stream, Unit, feed_stream, find_units, stream_of
-from tokenmill.run.agents.claims import Claims
-from tokenmill.run.commit.ledger import Ledger
+from tokenmill.run.journal.claims import Claims
+from tokenmill.run.journal.ledger import Ledger
 
 REFRESH_SECONDS = 5.0
 """How often an idle agent checks what other agents have finished."""
@@ -31,15 +31,6 @@ class Work:
     crashes: int = 0
 
 
-@dataclass(slots=True)
-class Inputs:
-    """All inputs, with streams not yet cut into units."""
-
-    sources: Sequence[Source]
-    fields: Fields
-    items: list[Unit | Stream]
-
-
 class _Stopped(Exception):
     """Ends a feeder thread."""
 
@@ -48,7 +39,10 @@ class _Stopped(Exception):
 class WorkQueue:
     """Hands out units. Feeder threads keep at most `prefetch` spool files ahead of the workers."""
 
-    inputs: Inputs
+    sources: Sequence[Source]
+    fields: Fields
+    items: Sequence[Unit | Stream]
+    """The units, and the streams that are not yet cut into units."""
     scratch: Path
     """The folder of spool files."""
     ledger: Ledger
@@ -78,7 +72,7 @@ class WorkQueue:
 
     def __post_init__(self) -> None:
         self._room = threading.Semaphore(self.prefetch + self.num_feeders)
-        self._items = {item.key: item for item in self.inputs.items}
+        self._items = {item.key: item for item in self.items}
         ours: Collection[str] = self._items if self.claims is None else self.claims.mine
         self._places = {key: place for place, key in enumerate(self._items)}
         for key, item in self._items.items():
@@ -233,8 +227,8 @@ class WorkQueue:
         self._feeders[-1].start()
 
     def _feed_stream(self, stream: Stream) -> None:
-        source = self.inputs.sources[stream.source]
-        units = find_units(stream, source, self.inputs.fields)
+        source = self.sources[stream.source]
+        units = find_units(stream, source, self.fields)
         if units is not None:
             for unit in units:
                 if self.wanted(unit.key):
@@ -249,7 +243,7 @@ class WorkQueue:
             return has_room
 
         try:
-            fields = self.inputs.fields
+            fields = self.fields
             fed = feed_stream(stream, source, fields, self.scratch, wanted, self._check)
             for unit, spool in fed:
                 num_parts, has_room = num_parts + 1, False

@@ -13,8 +13,8 @@ TEMPORARY = r"\.[^/]+\.[0-9a-f]{16}\.tmp"
 """The name of a file that is being written."""
 _UNIT = r"(\d{5,}|\d{8}-\d{6}(-limit)?)"
 _WORK = (
-    r"run\.json|work/(lock|\w+\.json|\.?probe-\w+(\.link)?|(attempts|shards)/.+|claims/\d+/[^/]+"
-    rf"|(receipts|streams|agents|damaged|failed|agreed)/[^/]+)|rejected/{_UNIT}\.jsonl"
+    r"run\.json|work/(lock|\w+\.json|\.?probe-\w+(\.link)?|(attempts|shards)/.+"
+    rf"|(receipts|streams|claims|agents|damaged|failed|agreed)/[^/]+)|rejected/{_UNIT}\.jsonl"
     rf"|([^/]+/)*{TEMPORARY}"
 )
 PLAN_FILES = r"(plan\.json|(offsets|documents|starts|lengths)\.npy)"

@@ -20,7 +20,7 @@ from tokenmill.read import units
 from tokenmill.read.places import buckets
 from tokenmill.read.source import Access
 from tokenmill.read.sources import list_sources
-from tokenmill.run.start.inputs import refuse_output_among
+from tokenmill.run.inputs import refuse_output_among
 
 PLACES = Access()
 
@@ -186,7 +186,7 @@ def test_an_input_that_changes_after_planning_stops_the_build(
         bucket.put_object(Key="a.jsonl", Body=b'{"text": "after!"}\n' * 5000)
         return cut(*arguments, **options)
 
-    monkeypatch.setattr("tokenmill.run.start.preparation.choose_unit_bytes", overwrite)
+    monkeypatch.setattr("tokenmill.run.task.choose_unit_bytes", overwrite)
     with pytest.raises(InputChangedError, match="an input changed") as error:
         build([f"s3://{bucket.name}/a.jsonl"], tokenizer_path, tmp_path / "out")
     assert error.value.exit_code == 8

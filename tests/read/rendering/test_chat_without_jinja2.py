@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 WITHOUT = (
-    "import sys; sys.modules['jinja2'] = None; import tokenmill.cli.build, tokenmill.run.build"
+    "import sys; sys.modules['jinja2'] = None; import tokenmill.cli.build, tokenmill.run.pipeline"
 )
 
 

@@ -29,7 +29,7 @@ def build(corpus: Path, tokenizer: Path, out: Path, count: int, *options: str) -
     command = [sys.executable, str(QUICK_AGENTS), "build", str(corpus), "--workers", "1"]
     command += ["--tokenizer", str(tokenizer), "--out", str(out), *options]
     agents = [
-        subprocess.Popen([*command, "--shard", f"{index}/{count}"], stdout=subprocess.DEVNULL)
+        subprocess.Popen([*command, "--agent", f"{index}/{count}"], stdout=subprocess.DEVNULL)
         for index in range(count)
     ]
     try:

@@ -51,7 +51,7 @@ class Agents:
         )
 
     def start_all(self, count: int) -> list[Agent]:
-        return [self.start("--shard", f"{index}/{count}") for index in range(count)]
+        return [self.start("--agent", f"{index}/{count}") for index in range(count)]
 
     @property
     def runs(self) -> Counter[str]:
@@ -75,7 +75,7 @@ def kill_and_finish(agents: Agents, rounds: int, moments: random.Random) -> int:
             kills += agent.poll() is None
             agent.kill()
             agent.communicate()
-    last = moments.choice(((), ("--shard", "0/1")))
+    last = moments.choice(((), ("--agent", "0/1")))
     finish([agents.start(*last)])
     return kills
 
@@ -102,10 +102,10 @@ def test_an_agent_that_was_stopped_finds_the_dataset_published(
 ) -> None:
     """It holds an item when SIGSTOP comes; others take it over; it wakes up after the end."""
     agents = Agents(corpus, tokenizer_path, tmp_path / "out")
-    zombie = agents.start("--shard", "0/2")
+    zombie = agents.start("--agent", "0/2")
     wait_for(lambda: agents.runs, 120)
     os.kill(zombie.pid, signal.SIGSTOP)
-    finish([agents.start("--shard", "1/2")])
+    finish([agents.start("--agent", "1/2")])
     os.kill(zombie.pid, signal.SIGCONT)
     finish([zombie])
     assert contents(agents.out) == contents(clean)
@@ -146,5 +146,5 @@ def test_agents_with_equal_process_ids_do_not_meet(
         pytest.skip("this machine allows no pid namespaces (unshare --pid)")
     agents = Agents(corpus, tokenizer_path, tmp_path / "out")
     shards = ("0/2", "1/2")
-    finish([agents.start("--shard", shard, prefix=prefix) for shard in shards])
+    finish([agents.start("--agent", shard, prefix=prefix) for shard in shards])
     assert contents(agents.out) == contents(clean)

@@ -11,9 +11,9 @@ from memory_store import MemoryStore
 from simulated_agents import Cluster, Costs, items_named
 
 from tokenmill.core.errors import DamagedInputError, EngineError, InternalError
-from tokenmill.run.agents.agent import Agent, new_agent
-from tokenmill.run.agents.claims import Claims, claim_name
-from tokenmill.run.agents.shard import Shard
+from tokenmill.run.journal.agents import Agent, new_agent
+from tokenmill.run.journal.claims import Claims, claim_name
+from tokenmill.run.shares import Share
 
 UNIT_SECONDS = 10.0
 TAKE_OVER_SECONDS = 60 + 20 + 2
@@ -29,8 +29,8 @@ def all_taken(claims: Claims) -> list[str]:
 
 
 def agent_claims(store: MemoryStore, items: list[str], index: int, count: int) -> Claims:
-    shard = Shard(index, count)
-    return Claims(store, new_agent(shard), items, lambda: 0.0, shard=shard)
+    share = Share(index, count)
+    return Claims(store, new_agent(share), items, lambda: 0.0, share=share)
 
 
 class TestOrder:
@@ -57,7 +57,7 @@ class TestOrder:
         store, items = MemoryStore(), items_named(30)
         store.replace("work/agents/00000-00000000.json", b"{}")
         other = Agent("00000", "00000000")
-        others = Claims(store, other, items, lambda: 0.0, shard=Shard(0, 1))
+        others = Claims(store, other, items, lambda: 0.0, share=Share(0, 1))
         for _ in range(10):
             others.take()
         joined = Claims(store, new_agent(None), items, lambda: 0.0)
@@ -79,13 +79,13 @@ class TestOrder:
     def test_the_next_life_of_a_place_takes_its_items_at_once(self) -> None:
         store, items, life = MemoryStore(), items_named(4), Agent("00000", "00000001")
         store.replace(f"work/agents/{life.name}.json", b"{}")
-        Claims(store, life, items, lambda: 0.0, shard=Shard(0, 1)).take()
+        Claims(store, life, items, lambda: 0.0, share=Share(0, 1)).take()
         assert all_taken(agent_claims(store, items, 0, 1)) == items
-        assert claim_name(0, items[0], 1) in store.objects
+        assert claim_name(items[0], 1) in store.objects
 
     def test_a_claim_that_cannot_be_read_has_an_owner_that_stays_silent(self) -> None:
         store, now = MemoryStore(), [0.0]
-        store.create(claim_name(0, "a", 0), b"\xff not json")
+        store.create(claim_name("a", 0), b"\xff not json")
         claims = Claims(store, new_agent(None), ["a"], lambda: now[0])
         for _ in range(5):
             assert claims.take() is None
@@ -152,7 +152,7 @@ class TestTakeOver:
         gone = Agent("00000", "00000001")
         store.replace(f"work/agents/{gone.name}.json", b'{"agent": "00000-00000001", "counter": 1}')
         claims = agent_claims(store, items, 1, 2)
-        Claims(store, gone, items, lambda: 0.0, shard=Shard(0, 2)).take()
+        Claims(store, gone, items, lambda: 0.0, share=Share(0, 2)).take()
         assert [claims.take(), claims.take()] == ["b", None]
 
     def test_a_zombie_finds_its_items_done_and_does_no_harm(self) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 from memory_store import MemoryStore
 
-from tokenmill.run.agents.agent import Agent, AgentState, Tallies, parse_state, state_name
-from tokenmill.run.agents.heart_beat import HeartBeat
+from tokenmill.run.journal import agents
+from tokenmill.run.journal.agents import (
+    Agent,
+    AgentState,
+    HeartBeat,
+    Tallies,
+    parse_state,
+    state_name,
+)
 from tokenmill.store.manifest import Attempt
 
 AGENT = Agent("00003", "9f3a2c55")
@@ -20,8 +28,12 @@ def said(store: MemoryStore) -> AgentState | None:
 
 
 def beat_into(store: MemoryStore) -> HeartBeat:
-    versions = {"tokenmill": "1"}
-    return HeartBeat(store, AGENT, attempt=ATTEMPT, versions=versions, seconds=0.01)
+    return HeartBeat(store, AGENT, ATTEMPT, {"tokenmill": "1"})
+
+
+@pytest.fixture(autouse=True)
+def fast_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "BEAT_SECONDS", 0.01)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

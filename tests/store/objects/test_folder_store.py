@@ -289,5 +289,5 @@ class TestProbe:
             "several agents cannot work in this location\n"
             f"  where: {tmp_path}\n"
             "  why: this file system has no hard links (link: Operation not permitted)\n"
-            "  next: build without --shard (a single agent), or choose another file system"
+            "  next: build without --agent (a single agent), or choose another file system"
         )

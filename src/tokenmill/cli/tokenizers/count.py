@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Events, Section
 from tokenmill.core.options import about
-from tokenmill.run.commit.workspace import Overwrite
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
     CountInputs,
@@ -16,6 +15,7 @@ from tokenmill.run.recipe.options import (
     ReadOptions,
     ResourceOptions,
 )
+from tokenmill.run.workspace import Overwrite
 
 
 class Count(Command, kw_only=True):

@@ -65,7 +65,7 @@ examples:
 
     def run(self) -> int:
         from tokenmill.cli.meter import meter
-        from tokenmill.run.count import CountEvents
+        from tokenmill.run.pipeline import CountEvents
         from tokenmill.vocabulary.training.train import TrainEvents, train
 
         given = {name: value for each in self.given.values() for name, value in each.items()}

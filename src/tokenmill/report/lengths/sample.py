@@ -22,9 +22,9 @@ from tokenmill.report.estimate import first_encoder, lengths_without_eos
 from tokenmill.report.lengths.figures import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw
 from tokenmill.report.totals import STANDARD_ERRORS, FloatArray, documents_of
-from tokenmill.run.machine.resources import choose_resources
+from tokenmill.run.machine import choose_resources
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.start.preparation import prepare, resolve
+from tokenmill.run.tasks.encode import EncodeTask
 
 EFFORT = Effort(32 << 10, 1, encoded_characters=24 << 20, parsed_bytes=24 << 20)
 SLOW_EFFORT = Effort(8 << 10, 1, encoded_characters=768 << 10, parsed_bytes=768 << 10)
@@ -127,7 +127,7 @@ def sample_lengths(
     """
     access = Access("sample", recipe.resources.cache_dir)
     resources = choose_resources(recipe.resources)
-    prepared = prepare(resolve(recipe, tokenizer, access), access, resources)
+    prepared = EncodeTask.resolve(recipe, tokenizer, access).prepared(access)
     effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
     sources = [source for source in prepared.sources if source.num_bytes]
     drawn = draw(sources, prepared.fields, effort, rng)

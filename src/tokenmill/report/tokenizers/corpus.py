@@ -27,7 +27,7 @@ from tokenmill.read.sources import fetch_sources
 from tokenmill.report.comparison import find_kept_sources, read_options
 from tokenmill.report.tokenizers.subject import Subject
 from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading
-from tokenmill.run.start.counting import list_with_groups
+from tokenmill.run.tasks.count import list_with_groups
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME

@@ -41,8 +41,9 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
     overlap,
     vocabulary_facts,
 )
-from tokenmill.run.measure import Measuring, measure
+from tokenmill.run.pipeline import measure
 from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
+from tokenmill.run.tasks.measure import Measuring
 from tokenmill.store.counts.folder import open_counts
 
 MAX_LENGTH = 1 << 24
@@ -150,7 +151,9 @@ def report_on_inputs(
         corpus, words = open_corpus(inputs, read, by, advance), asked.words
     else:
         corpus, words = counted_corpus(counts, str(counts.folder), by), WORDS_OF_COUNTS
-    how = Measuring(
+    measuring = Measuring(
+        sources=corpus.sources,
+        fields=corpus.fields,
         words=words,
         sequence_lengths=asked.sequence_lengths,
         groups=corpus.groups,
@@ -164,8 +167,7 @@ def report_on_inputs(
 
     for subject in subjects:
         if counts is None:
-            tokenizer, resources = subject.measured, asked.resources
-            found = measure(tokenizer, corpus.sources, corpus.fields, how, resources, tell)
+            found = measure(subject.measured, measuring, asked.resources, tell)
         else:
             found = measure_counts(subject, counts, tell)
         _require_base(asked.base, found.groups)

@@ -15,7 +15,7 @@ from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, tokenizer_name
-from tokenmill.run.measure import MeasuredTokenizer
+from tokenmill.run.tasks.measure import MeasuredTokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.stored_reference import stored_tokenizer

@@ -21,8 +21,9 @@ from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
 from tokenmill.read.documents import ReadDigests
 from tokenmill.read.source import Source
-from tokenmill.run.units.assignment import LONG_BATCH, Assignment, Outcome, Receipt, Setup, Tally
-from tokenmill.run.units.careful import Announce, CarefulCalls, Encoding
+from tokenmill.run.job import Setup
+from tokenmill.run.messages import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
+from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.sampling import UInt64Array, document_hashes, place_hashes
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
@@ -49,7 +50,7 @@ class UnitAttempt:
 
     def __post_init__(self) -> None:
         self.sources = {source.index: source for source in self.assignment.sources}
-        self.digests = ReadDigests(self.sources, self.setup.fields)
+        self.digests = ReadDigests(self.sources, self.setup.job.fields)
         self.audited = AuditSample(self.setup.audit_share)
 
     @property

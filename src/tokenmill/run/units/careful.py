@@ -8,24 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.encode.engine import TextError
 from tokenmill.encode.probe import Step
 from tokenmill.read.source import Sources
-
-
-class Encoding(msgspec.Struct, tag="encoding", kw_only=True):
-    """From a worker: it starts to encode a document, or a batch with long documents."""
-
-    source: int
-    position: int
-    num_bytes: int
-    step: str = ""
-    """For example "normalizer", "pre-tokenizer" or "engine tokenizers". "" for a batch."""
-
+from tokenmill.run.messages import Encoding
 
 Announce = Callable[[Encoding], None]
 

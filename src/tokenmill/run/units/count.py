@@ -18,22 +18,21 @@ from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.splitters import LIBRARY, load_splitter
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.table import WordTable
-from tokenmill.run.units.assignment import Setup
+from tokenmill.run.job import Count, Setup
 from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.tasks import (
-    LARGEST_HASH,
-    MAX_GROUPS,
-    NO_VALUE,
-    RUN_PREFIX,
-    CountTask,
-    too_many_groups,
-)
 from tokenmill.store.counts.runs import write_run
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.shard import RejectedWriter
 
+LARGEST_HASH = 2**32 - 1
+"""The largest hash of a word. Splitters return hashes of words in the exam."""
+MAX_GROUPS = 4_096
+NO_VALUE = "(none)"
+"""The group of documents with no value, or an empty value, in the column."""
+RUN_PREFIX = "words-"
+"""The prefix of the parts of a unit that are sorted runs of words. A number follows."""
 MAX_GROUP_CHARACTERS = 1_000
 GROUP_ROOM = 1 << 8
 """The initial capacity of a group's table, in words. There may be thousands of groups."""
@@ -42,9 +41,9 @@ GROUP_ROOM = 1 << 8
 class CountRunner:
     """Holds the splitter. A TaskRunner."""
 
-    def __init__(self, setup: Setup, task: CountTask) -> None:
+    def __init__(self, setup: Setup, task: Count) -> None:
         self.setup, self.task = setup, task
-        self.splitter = load_splitter(task.split, setup.engine, setup.cache_bytes)
+        self.splitter = load_splitter(task.split, setup.engine, setup.resources.cache_bytes)
         self.encoder = Encoder(self.splitter, LARGEST_HASH)
 
     def steps(self) -> list[Step]:
@@ -79,7 +78,10 @@ class CountedUnit:
             self._sample_for_audit(batch)
             self._book(batch, num_words)
             self._rejected.add(batch.rejected)
-        if sum(table.num_bytes for table in self._tables.values()) > self._task.table_bytes:
+        if (
+            sum(table.num_bytes for table in self._tables.values())
+            > self._runner.setup.resources.table_bytes
+        ):
             with attempt.timing("write"):
                 self._spill()
 
@@ -221,3 +223,12 @@ class CountedUnit:
             write_run(path, words)
             size, digest = path.stat().st_size, file_digest(path)
         self._runs.append(FileEntry(name=part, bytes=size, xxh3_128=digest))
+
+
+def too_many_groups(what: str) -> DataError:
+    """Return the error for a column with too many values."""
+    return DataError(
+        f"there are more than {MAX_GROUPS:,} groups",
+        why=f"{what!r} has too many values",
+        hint="group by a column with few values, such as a language or a domain",
+    )

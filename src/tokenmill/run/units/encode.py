@@ -20,10 +20,9 @@ from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
-from tokenmill.run.units.assignment import NO_LIMIT, Setup
+from tokenmill.run.job import NO_LIMIT, Encode, Setup, TokenizerSpec
 from tokenmill.run.units.attempt import UnitAttempt
 from tokenmill.run.units.sampling import chosen
-from tokenmill.run.units.tasks import EncodeTask, TokenizerTask
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.files import storage_error
 from tokenmill.store.layout import token_dtype
@@ -34,48 +33,46 @@ from tokenmill.store.shard import ShardLayout, ShardWriter
 class EncodeRunner:
     """Holds the engine. A TaskRunner."""
 
-    def __init__(self, setup: Setup, task: EncodeTask, engine: Engine | None) -> None:
+    def __init__(self, setup: Setup, task: Encode, engine: Engine | None) -> None:
         """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
-        self.setup, self.task = setup, task
-        control = task.control_tokens
-        engine = engine or load_engine(setup.engine, tokenizer_of(task), control, setup.cache_bytes)
-        self.encoder = Encoder(engine, task.largest_id)
-        self.spans = SpanEncoder(lambda: load_reference(tokenizer_of(task), control))
-        self.special_strings = SpecialStrings(task.special_tokens)
-        self.layout = ShardLayout(
-            token_dtype(task.largest_id),
-            setup.fields.keep,
-            setup.fields.has_no_loss,
-        )
+        self.setup, self.task, self.spec = setup, task, task.tokenizer
+        spec, fields, control = task.tokenizer, setup.job.fields, task.tokenizer.control_tokens
+        self.encoder = Encoder(engine or engine_of(setup, spec), spec.largest_id)
+        self.spans = SpanEncoder(lambda: load_reference(tokenizer_of(setup, spec), control))
+        self.special_strings = SpecialStrings(spec.special_tokens)
+        self.layout = ShardLayout(token_dtype(spec.largest_id), fields.keep, fields.has_no_loss)
 
     def steps(self) -> list[Step]:
         """Return the tokenizer's steps."""
-        return steps_of_tokenizer(self.task)
+        return steps_of_tokenizer(self.setup, self.spec)
 
     def begin(self, attempt: UnitAttempt) -> ShardTask:
         """Start a shard."""
         return ShardTask(self, attempt)
 
 
-def steps_of_tokenizer(task: TokenizerTask) -> list[Step]:
+def engine_of(setup: Setup, spec: TokenizerSpec) -> Engine:
+    """Load the engine of a setup."""
+    file, cache_bytes = tokenizer_of(setup, spec), setup.resources.cache_bytes
+    return load_engine(setup.engine, file, spec.control_tokens, cache_bytes)
+
+
+def steps_of_tokenizer(setup: Setup, spec: TokenizerSpec) -> list[Step]:
     """Return the steps of a tokenizer that can run alone. Python tokenizers have none."""
-    if not KINDS[task.tokenizer_kind].is_json:
-        return []
-    return steps_before_model(tokenizer_of(task))
+    return steps_before_model(tokenizer_of(setup, spec)) if KINDS[spec.kind].is_json else []
 
 
-def tokenizer_of(task: TokenizerTask) -> TokenizerFile:
-    """Return the stored tokenizer of a task, or create a Python tokenizer again."""
-    source = task.tokenizer_source
-    if KINDS[task.tokenizer_kind].is_described:
+def tokenizer_of(setup: Setup, spec: TokenizerSpec) -> TokenizerFile:
+    """Return the stored tokenizer of a job, or create a Python tokenizer again."""
+    source = setup.tokenizer_source
+    if KINDS[spec.kind].is_described:
         from tokenmill.encode.references.python_source import make_tokenizer
 
-        return TokenizerFile(
-            task.tokenizer_kind, b"", origin=source[:80], tokenizer=make_tokenizer(source)
-        )
-    folder = Path(task.tokenizer_dir)
+        made = make_tokenizer(source)
+        return TokenizerFile(spec.kind, b"", origin=source[:80], tokenizer=made)
+    folder = Path(setup.tokenizer_dir)
     try:
-        return open_stored_tokenizer(folder, task.tokenizer_kind, task.encoding)
+        return open_stored_tokenizer(folder, spec.kind, spec.encoding)
     except UserError as error:
         if isinstance(cause := error.__cause__, OSError):  # the user's own file was read before
             doing = "read the stored tokenizer of the build"
@@ -88,6 +85,7 @@ class ShardTask:
 
     def __init__(self, runner: EncodeRunner, attempt: UnitAttempt) -> None:
         self.runner, self.task, self.attempt = runner, runner.task, attempt
+        self.policies, self.prefix = runner.task.policies, runner.spec.prefix_ids
         self.writer = ShardWriter(attempt.folder, attempt.stem, runner.layout, attempt.source_names)
 
     def add(self, group: Sequence[DocumentBatch]) -> None:
@@ -125,7 +123,7 @@ class ShardTask:
         if limit == NO_LIMIT:
             return batch, tokens
         written = tokens.lengths > 0
-        enclosed = (tokens.lengths - self._ends(tokens) + len(self.task.prefix) + 1) * written
+        enclosed = (tokens.lengths - self._ends(tokens) + len(self.prefix) + 1) * written
         within = np.ones(len(written), dtype=bool)
         if limit.documents is not None:
             within &= np.cumsum(written) <= limit.documents - self.attempt.tally.documents
@@ -139,15 +137,15 @@ class ShardTask:
 
     def _book(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         """Count a batch, and raise an error for text that a policy forbids."""
-        task = self.task
+        policies, unk_id = self.policies.encode, self.runner.spec.unk_id
         special = self._special_strings(batch)
-        if special and task.policies.special_tokens == "error":
+        if special and policies.special_tokens == "error":
             index = next(iter(special))
             self._refuse(batch, index, "a special token in its text", "--special-tokens text")
         unknown: Sequence[int] = ()
-        if task.unk_id is not None:
-            unknown = np.flatnonzero(tokens.ids == task.unk_id).tolist()
-        if unknown and task.policies.unknown == "error":
+        if unk_id is not None:
+            unknown = np.flatnonzero(tokens.ids == unk_id).tolist()
+        if unknown and policies.unknown == "error":
             index = int(np.searchsorted(tokens.offsets, unknown[0], side="right")) - 1
             self._refuse(batch, index, "an unknown token", "--unknown count")
         written = tokens.lengths > 0
@@ -155,7 +153,7 @@ class ShardTask:
         extra = Counts(
             tokens=len(tokens.ids)
             - int(self._ends(tokens).sum())
-            + documents * (len(task.prefix) + 1),
+            + documents * (len(self.prefix) + 1),
             special_strings=sum(special.values()),
             unknown_tokens=len(unknown),
         )
@@ -169,7 +167,7 @@ class ShardTask:
 
     def _ends(self, tokens: TokenBatch) -> npt.NDArray[np.bool_]:
         """Return which documents already end with the EOS, of shape (num_documents,)."""
-        if not self.task.is_chat:
+        if not self.policies.chat:
             return np.zeros(len(tokens.lengths), bool)
         return ends_with(tokens, self.task.eos_id)
 
@@ -184,7 +182,7 @@ class ShardTask:
 
     def _sample_for_audit(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
         is_reference = self.runner.setup.engine == REFERENCE
-        if is_reference and not KINDS[self.task.tokenizer_kind].may_vary:
+        if is_reference and not KINDS[self.runner.spec.kind].may_vary:
             return  # the reference needs no audit, unless it is a Python object that may vary
         # Audit at least one short document of each unit.
         with_short = self.attempt.tally.bytes == 0
@@ -192,35 +190,35 @@ class ShardTask:
         self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
 
     def _write(self, screened: Sequence[tuple[DocumentBatch, TokenBatch]]) -> None:
-        task, runner = self.task, self.runner
+        runner, policies = self.runner, self.policies
         batches, parts, no_loss = [], [], []
         for batch, tokens in screened:
             self.writer.reject(batch.rejected)
             written = tokens.lengths > 0
             if not written.all():
                 batch, tokens = batch.select(written), tokens.without_empty()
-            shift = len(task.prefix)
-            if batch.no_loss is not None and not task.is_chat:
+            shift = len(self.prefix)
+            if batch.no_loss is not None and not policies.chat:
                 no_loss += runner.spans.ranges(batch.texts, batch.no_loss, tokens, shift)
             elif batch.no_loss is not None:
                 found = runner.spans.ranges_of_turns(batch.texts, batch.no_loss, tokens)
                 ended = self._ends(tokens)
                 tokens = without_ends(tokens, ended)
-                no_loss += _with_ends(found, tokens, ended | task.added_eos_has_loss, shift)
+                no_loss += _with_ends(found, tokens, ended | (not policies.has_template), shift)
             batches.append(batch)
             parts.append(tokens)
         tokens = join_batches(parts)
-        ids, lengths = enclose_documents(tokens, task.prefix, task.eos_id, runner.layout.dtype)
+        ids, lengths = enclose_documents(tokens, self.prefix, self.task.eos_id, runner.layout.dtype)
         if len(lengths):
             rows = DocumentRows.of(batches, self._in_validation(batches), no_loss)
             self.writer.append(rows, ids, lengths)
 
     def _in_validation(self, batches: Sequence[DocumentBatch]) -> npt.NDArray[np.bool_]:
         """Return which documents are in the validation subset, of shape (num_documents,)."""
-        if not self.task.validation:
+        if not self.policies.read.validation:
             return np.zeros(sum(len(batch.texts) for batch in batches), bool)
         hashes = np.concatenate([self.attempt.hashes(batch) for batch in batches])
-        return chosen(hashes, self.task.validation)
+        return chosen(hashes, self.policies.read.validation)
 
 
 def _with_ends(

@@ -10,16 +10,16 @@ import numpy as np
 
 from tokenmill.core.records import DocumentBatch, Int64Array, UInt32Array
 from tokenmill.encode.engine import Encoder, Engine, Reference
-from tokenmill.encode.engine_ranking import REFERENCE, load_engine
+from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.measure.measurer import Measured, Measurer
 from tokenmill.encode.probe import Step
 from tokenmill.encode.token_bytes import token_table, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.run.units.assignment import Setup
+from tokenmill.run.job import Measure, Setup
 from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.encode import steps_of_tokenizer, tokenizer_of
-from tokenmill.run.units.tasks import NO_VALUE, MeasureTask
+from tokenmill.run.units.count import NO_VALUE
+from tokenmill.run.units.encode import engine_of, steps_of_tokenizer, tokenizer_of
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
@@ -30,31 +30,30 @@ TALLY_PART = "npz"
 class MeasureRunner:
     """Holds the engine and a table of its tokens. A TaskRunner."""
 
-    def __init__(self, setup: Setup, task: MeasureTask, engine: Engine | None) -> None:
+    def __init__(self, setup: Setup, task: Measure, engine: Engine | None) -> None:
         """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
         self.setup, self.task = setup, task
-        if engine is None:
-            engine = load_engine(setup.engine, self._file, task.control_tokens, setup.cache_bytes)
-        self.encoder = Encoder(engine, task.largest_id)
+        self._spec = spec = task.tokenizer
+        self.encoder = Encoder(engine or engine_of(setup, spec), spec.largest_id)
         self._reference: Reference | None = None
         tokens = None
-        if not KINDS[task.tokenizer_kind].is_described:
+        if not KINDS[spec.kind].is_described:
             tokens = tokens_of(self._file)
         self.measured = Measured(
-            largest_id=task.largest_id,
-            unk_id=task.unk_id,
-            table=None if tokens is None else token_table(tokens, task.largest_id),
-            num_around=task.num_around,
+            largest_id=spec.largest_id,
+            unk_id=spec.unk_id,
+            table=None if tokens is None else token_table(tokens, spec.largest_id),
+            num_around=len(spec.prefix_ids) + 1,
             encode_with_offsets=self._encode_with_offsets,
         )
 
     @cached_property
     def _file(self) -> TokenizerFile:
-        return tokenizer_of(self.task)
+        return tokenizer_of(self.setup, self._spec)
 
     def steps(self) -> list[Step]:
         """Return the tokenizer's steps."""
-        return steps_of_tokenizer(self.task)
+        return steps_of_tokenizer(self.setup, self._spec)
 
     def begin(self, attempt: UnitAttempt) -> MeasuredUnit:
         """Start with an empty tally."""
@@ -63,7 +62,7 @@ class MeasureRunner:
     def _encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         """Encode with the reference, which is only loaded when it is first needed."""
         if self._reference is None:
-            self._reference = load_reference(self._file, self.task.control_tokens)
+            self._reference = load_reference(self._file, self._spec.control_tokens)
         return self._reference.encode_with_offsets(text)
 
 
@@ -84,7 +83,7 @@ class MeasuredUnit:
         hashes = np.concatenate([attempt.hashes(batch) for batch in group])
         tokens = attempt.encode(self._runner.encoder, group)
         is_reference = self._runner.setup.engine == REFERENCE
-        if not is_reference or KINDS[self._task.tokenizer_kind].may_vary:
+        if not is_reference or KINDS[self._task.tokenizer.kind].may_vary:
             # Audit at least one short document of each unit.
             places = np.concatenate([attempt.audit_hashes(batch) for batch in group])
             attempt.audited.add(texts, tokens, places, with_short=attempt.tally.bytes == 0)

@@ -12,18 +12,11 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam, check_engine
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.read.source import Source
-from tokenmill.run.units.assignment import (
-    NO_LIMIT,
-    Assignment,
-    Outcome,
-    Setup,
-    Tally,
-    receipt_name,
-)
+from tokenmill.run.job import NO_LIMIT, Count, Encode, Measure, Setup
+from tokenmill.run.messages import Assignment, Outcome, Tally, receipt_name
 from tokenmill.run.units.attempt import TaskRunner, UnitAttempt
 from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.encode import EncodeRunner
-from tokenmill.run.units.tasks import CountTask, EncodeTask, MeasureTask
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.objects.object_store import ObjectStore
@@ -32,17 +25,17 @@ from tokenmill.store.objects.opening import open_store
 
 def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
     """Return the runner for the task of a setup. Pass `engine` if this process already has it."""
-    match setup.task:
-        case EncodeTask():
-            return EncodeRunner(setup, setup.task, engine)
-        case CountTask():
+    match setup.job.task:
+        case Encode():
+            return EncodeRunner(setup, setup.job.task, engine)
+        case Count():
             from tokenmill.run.units.count import CountRunner  # loads a compiler
 
-            return CountRunner(setup, setup.task)
-        case MeasureTask():
+            return CountRunner(setup, setup.job.task)
+        case Measure():
             from tokenmill.run.units.measure import MeasureRunner  # loads a compiler
 
-            return MeasureRunner(setup, setup.task, engine)
+            return MeasureRunner(setup, setup.job.task, engine)
 
 
 @dataclass(slots=True)
@@ -83,7 +76,7 @@ class UnitRunner:
         self._sources: dict[int, Source] = {}
         """The sources of the running unit, by index."""
         self._careful = CarefulCalls(self._sources, self._task.steps)
-        self._reader = Reader(self._sources, setup.fields, setup.batch_bytes)
+        self._reader = Reader(self._sources, setup.job.fields, setup.batch_bytes)
         self.current_source: int | None = None
         """The index of the source that is being read, to report if it is damaged."""
         self.startup_seconds = time.perf_counter() - started

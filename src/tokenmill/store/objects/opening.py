@@ -70,7 +70,7 @@ def refuse_unsafe(store: ObjectStore) -> None:
             "several agents cannot work in this location",
             where=store.location,
             why=why,
-            hint="build without --shard (a single agent), or choose another file system",
+            hint="build without --agent (a single agent), or choose another file system",
         )
 
 

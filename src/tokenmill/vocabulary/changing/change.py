@@ -19,7 +19,7 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.splits import SPLITS, Split, split_of
-from tokenmill.run.count import CountEvents, count
+from tokenmill.run.pipeline import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts

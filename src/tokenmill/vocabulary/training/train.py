@@ -22,7 +22,7 @@ from tokenmill.core.errors import InputChangedError, OutputConflictError, UserEr
 from tokenmill.core.records import Advance
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.splits import with_digits
-from tokenmill.run.count import CountEvents, count
+from tokenmill.run.pipeline import CountEvents, count
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import (
     CountsFolder,

@@ -1,0 +1,163 @@
+"""Check whether this run may resume or reuse what the output holds."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from tokenmill.core.errors import InputChangedError, OutputConflictError, VerificationError
+from tokenmill.read.source import Source
+from tokenmill.read.sources import pinned_names
+from tokenmill.run.contents import LEFT_OUT, STOPPED_AT_LIMIT, Contents
+from tokenmill.run.identity import identity_differences, shown, version_differences
+from tokenmill.run.journal.ledger import Ledger
+from tokenmill.run.journal.receipts import read_receipts
+from tokenmill.run.task import Task
+from tokenmill.run.workspace import JOB_NAME, Workspace
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
+from tokenmill.store.objects.object_store import open_record
+
+AGREED = "work/agreed"
+"""Records of inputs with new modification times and unchanged contents."""
+JOB_VARIABLE = "TOKENMILL_JOB"
+"""The environment variable with the job that an agent was started for. Launchers set it."""
+
+OnCompare = Callable[[Source], None]
+"""Called before the content of an input is compared."""
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored start of a run, which never changes."""
+
+    job: str
+    """A unique name of the run."""
+    identity: msgspec.Raw
+    digest: str = ""
+
+
+def agree_on_start(workspace: Workspace, task: Task[Any], on_compare: OnCompare) -> str:
+    """Store the start of a run, or compare it with the stored one. Returns the job's name.
+
+    Raises:
+        InputChangedError: they differ. The message lists the differences.
+        OutputConflictError: this is not the run that the agent was started for.
+        VerificationError: the stored start is damaged.
+    """
+    store, identity = workspace.store, task.identity()
+    wanted = os.environ.get(JOB_VARIABLE, "") if task.takes_agents else ""
+    data = store.read(JOB_NAME)
+    if data is None and not wanted:
+        raw = msgspec.Raw(msgspec.json.encode(identity))
+        record = sealed(JobRecord(job=secrets.token_hex(8), identity=raw))
+        data = store.create(JOB_NAME, canonical_json(record))
+    stored = None if data is None else read_job(data, f"{store.location}/{JOB_NAME}")
+    if wanted and (stored is None or stored.job != wanted):
+        raise OutputConflictError(
+            "the output is not the one that this agent was started for",
+            where=store.location,
+            why=f"{JOB_VARIABLE} is {wanted}; the output holds "
+            + (f"the job {stored.job}" if stored else "no job"),
+            hint="the output must be a bucket, or a folder that all machines share",
+        )
+    assert stored is not None
+    before = msgspec.json.decode(stored.identity)
+    if lines := _differences(workspace, task, before, identity, on_compare):
+        old, new = before.get("commits", {}), identity.get("commits", {})
+        pinned = pinned_names(task.recipe.inputs, old, new)
+        moved = f"name the old commit, as in {', '.join(pinned)}; or " if pinned else ""
+        raise InputChangedError(
+            f"cannot resume the {task.noun}: its inputs, options or libraries have changed",
+            where=store.location,
+            why=shown(lines),
+            hint=f"{moved}undo the change, choose another --out, or start again with --overwrite",
+        )
+    return stored.job
+
+
+def read_job(data: bytes, where: str) -> JobRecord:
+    """Return the stored start of a run; raise a VerificationError if it is damaged."""
+    try:
+        return unseal(data, JobRecord, where)
+    except VerificationError as error:
+        error.hint = "start again with --overwrite, or choose another --out"
+        raise
+
+
+def _differences(
+    workspace: Workspace,
+    task: Task[Any],
+    before: dict[str, Any],
+    now: dict[str, Any],
+    on_compare: OnCompare,
+) -> list[str]:
+    """Return how a stored start differs from this one, with the libraries used so far."""
+    store, contents = workspace.store, Contents(task.sources, task.fields, task.unit_bytes)
+    known = f"{AGREED}/{xxhash.xxh3_128_hexdigest(msgspec.json.encode(now['inputs']))}.json"
+    ledger = Ledger(store, ())
+    compared: list[int] = []
+
+    def change_of(index: int) -> str:
+        if index in ledger.quarantined:
+            return LEFT_OUT
+        if store.size(known) is not None:
+            return ""
+        compared.append(index)
+        ledger.receipts = ledger.receipts or read_receipts(store)
+        on_compare(task.sources[index])
+        return contents.change_since_receipts(index, ledger.receipts)
+
+    lines = identity_differences(before, now, change_of)
+    if ledger.engine:  # before the first receipt, no library has affected the output
+        old, names = before["versions"], task.deciding(ledger.engine)
+        changed = version_differences(old, now["versions"], names)
+        lines += [f"{name}: was version {then}, is {now_}" for name, then, now_ in changed]
+    if compared and not lines:  # only times differ: remember it, as comparing reads the inputs
+        store.create(known, b"{}\n")
+    return lines
+
+
+def agree_on_finished(
+    workspace: Workspace,
+    task: Task[Any],
+    sources: Sequence[SourceEntry],
+    on_compare: OnCompare,
+    *,
+    limited: bool,
+) -> tuple[Run, tuple[str, ...]]:
+    """Compare a finished output with a task; `sources` are from its manifest.
+
+    Returns the record of its run, and a remark on each library that affected the output and has
+    another version now. Such a version is not an error, because the output is finished.
+
+    Raises:
+        OutputConflictError: it was made from something else. The message lists the differences.
+    """
+    run = open_record(workspace.store, RUN_NAME, workspace.store.read(RUN_NAME), Run)
+    contents, now = Contents(task.sources, task.fields, task.unit_bytes), task.identity()
+
+    def change_of(index: int) -> str:
+        entry = sources[index]
+        if entry.quarantined:
+            return LEFT_OUT
+        if limited:
+            return STOPPED_AT_LIMIT
+        on_compare(task.sources[index])
+        rows = (run.row_digests or {}).get(str(index), "")
+        return contents.change_since_build(index, entry.xxh3_128, rows)
+
+    if lines := identity_differences(run.identity, now, change_of):
+        kind = workspace.kind
+        raise OutputConflictError(
+            f"the output folder holds {kind.other}",
+            where=workspace.location,
+            why=shown(lines),
+            hint=f"choose another folder, or replace {kind.the} with --overwrite",
+        )
+    changed = version_differences(run.versions, now["versions"], task.deciding(run.engine))
+    return run, tuple(f"built with {name} {old}; {new} is installed" for name, old, new in changed)

@@ -1,1 +1,0 @@
-"""Receipts and limits, and the step from finished units to a dataset."""

@@ -1,0 +1,291 @@
+"""Agents: their names, their heartbeats in `work/agents/AGENT.json`, and which of them are gone.
+
+Clocks of different machines are never compared. An agent counts as gone if its counter did not
+change in three looks, each at least 20 s apart by this process's monotonic clock. An outage of the
+store or of this process does not count as a look.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tokenmill.core.errors import StorageError
+from tokenmill.run.shares import Share
+from tokenmill.store.canonical import canonical_json
+from tokenmill.store.manifest import Attempt
+from tokenmill.store.objects.object_store import ObjectStore
+
+FOLDER = "work/agents"
+MAX_STATE_BYTES = 1 << 20
+BEAT_SECONDS = 20.0
+LAST_BEAT_SECONDS = 5.0
+"""How long an agent waits until its last beat is stored."""
+LOOK_SECONDS = 20.0
+LOOKS_UNTIL_SILENT = 3
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}-[0-9a-f]{8}")
+_Count = Annotated[int, Meta(ge=0, le=2**62)]
+_Text = Annotated[str, Meta(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One run of an agent. A restarted agent keeps its `place`, and gets a new `life`."""
+
+    place: str
+    life: str
+
+    @property
+    def name(self) -> str:
+        """A unique name such as "00003-9f3a2c55"."""
+        return f"{self.place}-{self.life}"
+
+
+def new_agent(share: Share | None) -> Agent:
+    """Return an agent for this process. Without a share, its place is the host name."""
+    place = share.place if share else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:80]
+    return Agent(place or "-", secrets.token_hex(4))
+
+
+def place_of(agent: str) -> str:
+    """Return the place in an agent's name."""
+    return agent.rpartition("-")[0]
+
+
+class Tallies(msgspec.Struct, frozen=True, kw_only=True):
+    """The work that an agent has done since it started, and the items that it holds."""
+
+    documents: _Count = 0
+    tokens: _Count = 0
+    bytes_done: _Count = 0
+    """Input bytes on disk of finished units, and of the finished parts of running units."""
+    bytes_total: _Count = 0
+    """Input bytes on disk of the whole build."""
+    items: Annotated[list[_Text], Meta(max_length=10_000)] = []
+    """The items that it holds."""
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """A heartbeat, which informs other agents and `tokenmill status`."""
+
+    agent: _Text
+    counter: _Count
+    host: _Text = ""
+    pid: _Count = 0
+    workers: _Count = 0
+    seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0
+    """How long the agent has been running."""
+    clock: Annotated[float, Meta(ge=0, le=1e12)] = 0
+    """Seconds since 1970 by the agent's clock. Only for display."""
+    versions: dict[_Text, _Text] = {}
+    attempt: Attempt | None = None
+    tallies: Tallies = Tallies()
+    left: _Text = ""
+    """Why the agent has left. "" while it runs."""
+
+
+def state_name(agent: str) -> str:
+    """Return the name of the object with an agent's state."""
+    return f"{FOLDER}/{agent}.json"
+
+
+def is_agent(name: str) -> bool:
+    """Whether this is a valid name of an agent."""
+    return _NAME.fullmatch(name) is not None
+
+
+def parse_state(data: bytes | None) -> AgentState | None:
+    """Return the state of an agent, or None if it cannot be read."""
+    try:
+        return msgspec.json.decode(data or b"", type=AgentState)
+    except (ValueError, RecursionError):
+        return None
+
+
+def listed_agents(store: ObjectStore) -> Iterator[str]:
+    """Yield the names of all present and past agents, in any order. New agents may be missing."""
+    for entry in store.entries(FOLDER):
+        if entry.num_bytes > MAX_STATE_BYTES:
+            continue
+        name = entry.name.rpartition("/")[2].removesuffix(".json")
+        if is_agent(name):
+            yield name
+
+
+def read_states(
+    store: ObjectStore, agents: Iterable[str]
+) -> Iterator[tuple[str, AgentState | None]]:
+    """Yield agents and their states; None if a state cannot be read."""
+    names = {state_name(agent): agent for agent in agents}
+    for name, data in store.read_all(names):
+        yield names[name], parse_state(data)
+
+
+def states(store: ObjectStore) -> list[AgentState]:
+    """Return the states of all agents, sorted by name. Unreadable states are left out."""
+    found = (state for _, state in read_states(store, listed_agents(store)) if state)
+    return sorted(found, key=lambda state: state.agent)
+
+
+def attempts_of(store: ObjectStore) -> list[Attempt]:
+    """Return all attempts at a run, in the order of their start."""
+    found = [(state, state.attempt) for state in states(store) if state.attempt]
+    # `started` counts whole seconds; the clock of the last beat is finer.
+    found.sort(key=lambda each: (each[1].started, each[0].clock - each[0].seconds))
+    return [attempt for _, attempt in found]
+
+
+class HeartBeat:
+    """Replaces this agent's state every 20 s, from before the first claim to the end.
+
+    An error of the store does not end the build. Others may take the agent for dead, which only
+    costs time.
+    """
+
+    def __init__(
+        self, store: ObjectStore, agent: Agent, attempt: Attempt, versions: dict[str, str]
+    ) -> None:
+        self.tallies = Tallies()
+        """The contents of the next beat. Any thread may replace the object."""
+        self.attempt = attempt
+        self._store, self._agent, self._versions = store, agent, versions
+        self._started = time.monotonic()
+        self._counter, self._left = 0, ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
+
+    def begin(self) -> None:
+        """Store the first beat, so that claims have an owner, and beat until `end`."""
+        self._beat()
+        self._thread.start()
+
+    def end(self, why: str) -> None:
+        """Store that this agent leaves, and why. Others take over its items at once."""
+        if self._ending.is_set():
+            return
+        self._left = why or "done"
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(LAST_BEAT_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ending.wait(BEAT_SECONDS):
+            self._beat()
+        self._beat()
+
+    def _beat(self) -> None:
+        self._counter += 1
+        state = AgentState(
+            agent=self._agent.name,
+            counter=self._counter,
+            host=socket.gethostname()[:1000],
+            pid=os.getpid(),
+            workers=self.attempt.workers,
+            seconds=round(time.monotonic() - self._started, 3),
+            clock=round(time.time(), 3),
+            versions=self._versions,
+            attempt=self.attempt,
+            tallies=self.tallies,
+            left=self._left[:1000],
+        )
+        try:
+            self._store.replace(state_name(self._agent.name), canonical_json(state))
+        except StorageError:
+            return  # the next beat may get through
+
+
+@dataclass(slots=True)
+class _Seen:
+    counter: int = -1
+    unchanged_looks: int = 0
+    has_changed: bool = False
+    left: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        return self.left or self.unchanged_looks >= LOOKS_UNTIL_SILENT
+
+
+class Watch:
+    """An agent's view of the other agents. With `alone`, all of them are known to have ended."""
+
+    def __init__(
+        self, store: ObjectStore, agent: Agent, clock: Callable[[], float], *, alone: bool
+    ) -> None:
+        self._store, self._agent, self._clock, self._alone = store, agent, clock, alone
+        self.owners: set[str] = set()
+        """Agents that hold items: they are watched even if they are not listed."""
+        self._seen: dict[str, _Seen] = {}
+        self._past: set[str] = set()
+        self._first: frozenset[str] = frozenset()
+        """Agents that were there when this one started."""
+        self._next_look = clock() + LOOK_SECONDS
+        if alone:
+            return
+        self._read()
+        self._first = frozenset(self._seen)
+        self._past = {
+            name
+            for name, seen in self._seen.items()
+            if seen.left or place_of(name) == agent.place  # an earlier run of this agent
+        }
+
+    def is_past(self, agent: str) -> bool:
+        """Whether an agent is known to have ended before this one started."""
+        return agent in self._past or (self._alone and agent != self._agent.name)
+
+    def is_gone(self, agent: str) -> bool:
+        """Whether an agent has left, is silent, or was an earlier run of this agent."""
+        seen = self._seen.get(agent)
+        return self.is_past(agent) or (seen is not None and seen.is_gone)
+
+    @property
+    def others(self) -> list[str]:
+        """The names of agents that are not known to be gone."""
+        return sorted(name for name in self._seen if not self.is_gone(name))
+
+    @property
+    def living(self) -> list[str]:
+        """The names of agents that are known to be running."""
+        return [name for name in self.others if self._seen[name].has_changed]
+
+    def look(self) -> bool:
+        """Read all heartbeats. Returns False if it was too early, or the store did not answer."""
+        if self._alone or self._clock() < self._next_look:
+            return False
+        try:
+            self._read()
+        except StorageError:
+            return False
+        finally:
+            self._next_look = self._clock() + LOOK_SECONDS
+        return True
+
+    def _read(self) -> None:
+        found = {*listed_agents(self._store), *self._seen, *self.owners} - {self._agent.name}
+        for agent, state in read_states(self._store, found):
+            self._note(agent, state.counter if state else -1, bool(state and state.left))
+
+    def _note(self, agent: str, counter: int, left: bool) -> None:
+        seen = self._seen.get(agent)
+        if seen is None:
+            self._seen[agent] = _Seen(counter, left=left)
+            return
+        seen.left = left
+        if counter != seen.counter:
+            seen.counter, seen.unchanged_looks, seen.has_changed = counter, 0, True
+            self._past.discard(agent)  # it is alive: two agents share a place
+            return
+        seen.unchanged_looks += 1
+        if seen.is_gone and not seen.has_changed and agent in self._first:
+            self._past.add(agent)

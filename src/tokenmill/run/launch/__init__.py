@@ -1,1 +1,0 @@
-"""Start agents on other machines with Slurm or Ray."""

@@ -1,1 +1,0 @@
-"""The cores and memory of this machine."""
