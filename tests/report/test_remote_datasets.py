@@ -157,16 +157,6 @@ def test_what_is_shown_of_a_bucket_is_what_is_shown_of_a_folder(
     assert shown[0] == shown[1]
 
 
-def test_rows_of_a_dataset_in_a_bucket_are_exported(
-    built: Path, remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for place, out in ((str(built), "here"), (remote, "there")):
-        arguments = ["--plan", "best-fit-64-train", "--format", "npy"]
-        assert main(["export", place, *arguments, "--out", str(tmp_path / out)]) == 0
-    for path in (tmp_path / "here").iterdir():
-        assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
-
-
 def test_a_bucket_without_a_dataset_is_refused(remote: str) -> None:
     with pytest.raises(UserError, match="cannot find a dataset"):
         tokenmill.verify(remote + "-nothing")

@@ -51,12 +51,6 @@ def test_every_item_is_in_one_part(sizes: list[int], count: int) -> None:
     assert items == list(range(len(sizes)))
 
 
-def test_parts_are_about_equally_large() -> None:
-    sizes = [1] * 97 + [100, 1, 1]
-    parts = [sum(sizes[share(sizes, index, 2)]) for index in range(2)]
-    assert parts == [97, 102]
-
-
 def test_the_parts_together_are_the_whole(built: Path) -> None:
     whole = tokenmill.verify(built / "out", against_sources=True)
     parts = [tokenmill.verify(built / "out", against_sources=True, shard=each) for each in SHARDS]
@@ -111,13 +105,9 @@ def test_damage_is_found_by_the_part_that_it_is_in(kind: str, own: Path) -> None
     assert failing(own) == {"tokenizer": 3, "index": 2}.get(kind, 1)
 
 
-def test_a_stranger_is_found_by_one_part(own: Path) -> None:
-    (own / "tokens" / "stranger.bin").write_bytes(b"")
-    assert failing(own) == 1
-
-
-@pytest.mark.parametrize("change", ["edited", "missing", "inserted"])
-@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@pytest.mark.parametrize(
+    ("place", "change"), [("first", "edited"), ("middle", "missing"), ("last", "inserted")]
+)
 def test_a_source_that_says_something_else_is_found_by_one_part(
     place: str, change: str, built: Path, tokenizer_path: Path, tmp_path: Path
 ) -> None:
@@ -152,11 +142,6 @@ def test_parts_of_a_build_that_stopped_at_a_limit_compare_its_documents(
         tokenmill.verify(tmp_path / "out", against_sources=True, shard=each) for each in SHARDS
     ]
     assert [part.compared_documents for part in parts] == [198, 52, 0]
-
-
-def test_more_parts_than_shards_are_allowed(built: Path) -> None:
-    result = tokenmill.verify(built / "out", shard="99/100", against_sources=True)
-    assert result.files <= 5  # the tokenizer's, and those of one shard at most
 
 
 @pytest.mark.parametrize("shard", ["3/3", "x", "1/0", "-1/3"])

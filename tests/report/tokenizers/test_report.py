@@ -106,11 +106,6 @@ def test_groups_add_up_and_translations_are_drawn_together(
     assert second.overlap is not None
 
 
-def test_the_input_of_a_document_is_a_group_too(corpus: Path, tokenizer_path: Path) -> None:
-    report = tokenmill.report_tokenizers(tokenizer_path, corpus, by="input")
-    assert list(report.tokenizers[0].groups) == [corpus.name]
-
-
 class Bytes:
     """A tokenizer that lists no tokens and tells no offsets."""
 
@@ -137,12 +132,6 @@ def test_a_python_object_must_say_how_many_tokens_it_has(tmp_path: Path) -> None
     del endless.vocab_size
     with pytest.raises(UserError, match="does not say how many tokens it has"):
         tokenmill.report_tokenizers(endless(), tmp_path)
-
-
-def test_one_document_has_no_interval(tokenizer_path: Path, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", ["one two"])
-    texts = tokenmill.report_tokenizers(tokenizer_path, tmp_path).tokenizers[0].texts
-    assert texts.words_per_token == Ratio(2 / texts.tokens)
 
 
 def test_a_field_named_source_is_a_field_and_only_some_records_may_have_it(
@@ -288,23 +277,6 @@ def test_counts_give_the_totals_of_their_texts(
     assert of_counts.texts.bytes_per_token == Ratio(of_texts.texts.bytes_per_token.value)
     assert of_counts.groups["en"].tokens == of_texts.groups["en"].tokens
     assert of_counts.rows == []
-
-
-def test_a_report_on_counts_speaks_of_no_documents_and_no_intervals(
-    corpus: Path, tokenizer_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokenmill.count_words(corpus, split="gpt2", out=tmp_path / "counts")
-    assert main(["tokenizer", "report", str(tokenizer_path), "--on", str(tmp_path / "counts")]) == 0
-    shown = capsys.readouterr().out
-    assert "words (words of the counts)" in shown
-    assert "documents  0" not in shown
-    assert "in brackets" not in shown
-
-
-def test_a_group_that_no_record_has_names_its_option(corpus: Path, tokenizer_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        tokenmill.report_tokenizers(tokenizer_path, corpus, by="domain")
-    assert "--by" in refused.value.hint
 
 
 def test_counts_that_were_cut_in_another_way_are_refused(

@@ -100,19 +100,6 @@ def test_words_of_two_letters_with_ties_overlaps_and_tokens_that_exist(
     )
 
 
-@settings(max_examples=100, deadline=None)
-@given(WORDS, st.lists(st.integers(1, 9), min_size=12, max_size=12))
-def test_counts_are_repeated_words(words: list[str], times: list[int]) -> None:
-    repeated = [word for word, number in zip(words, times, strict=False) for _ in range(number)]
-    counts = words_of([" ".join(repeated)], SPACES)
-    options = MergeOptions(vocabulary_size=60)
-    merges = learn_merges(counts, character_symbols(counts, Alphabet()), options)
-    many = WordCounts(counts.data, counts.offsets, counts.counts * 10**9)
-
-    assert ours(merges) == library([" ".join(repeated)], SPACES, vocab_size=60)
-    assert ours(learn_merges(many, character_symbols(many, Alphabet()), options)) == ours(merges)
-
-
 def test_counts_that_could_overflow_are_refused() -> None:
     words = WordCounts.of({b"ab": 1 << 61, b"cd": 1 << 60})
     assert len(learn(WordCounts.of({b"ab": 1 << 60}), 300)) == 1

@@ -14,7 +14,7 @@ import tokenmill
 from encode.tokenizer_kit import added_token, byte_level_json
 from encode.trained_kit import SENTENCES, trained
 from tokenmill.cli import main
-from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import named_split, split_of
 from tokenmill.store.counts.folder import Description, write_counts
@@ -105,13 +105,6 @@ def test_a_trimmed_tokenizer_comes_with_the_new_id_of_each_old_one(
     assert tokenizer.encode("bc<|end|>").ids == [256, 257]
 
 
-def test_a_result_builds_datasets(base: Path, counts: Path, tmp_path: Path) -> None:
-    tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
-    (tmp_path / "a.txt").write_text("bcbc bcd")
-    report = tokenmill.build(tmp_path / "a.txt", tmp_path / "out", tmp_path / "dataset", workers=1)
-    assert report.dataset.shards[0].document(0).tolist() == [260, 32, 261, 259]
-
-
 def test_texts_are_counted_first(base: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("bcbc bcd abc")
     words = counted(opened(byte_level_json()), ["bcbc bcd abc"])
@@ -194,24 +187,6 @@ def test_a_configuration_that_disagrees_is_refused(
     (base / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"gives '<\|more\|>' the id 260, but tokenizer.json"):
         tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
-
-
-def test_a_damaged_plan_is_found(base: Path, counts: Path, tmp_path: Path) -> None:
-    tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
-    path = tmp_path / "out" / "embeddings.json"
-    path.write_text(path.read_text().replace("257", "258", 1))
-    with pytest.raises(VerificationError, match="damaged"):
-        read_embedding_plan(path)
-
-
-def test_parts_of_characters_are_shown_with_one_backslash(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = tmp_path / "thai.txt"
-    text.write_text("ก ข ค ง", encoding="utf-8")
-    arguments = [str(base), "--on", str(text), "--add", "1", "--out", str(tmp_path / "more")]
-    assert main(["tokenizer", "extend", *arguments]) == 0
-    assert "examples  '\\xe0\\xb8'" in capsys.readouterr().out
 
 
 def test_the_commands_say_what_they_did(

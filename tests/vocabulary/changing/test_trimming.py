@@ -14,8 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import open_base
 from tokenmill.vocabulary.changing.extend import extend
-from tokenmill.vocabulary.changing.renumbering import renumbered_config
-from tokenmill.vocabulary.changing.trim import trim
+from tokenmill.vocabulary.changing.trim import renumbered_config, trim
 from vocabulary.changing.changing_kit import (
     Json,
     counted,
@@ -40,21 +39,21 @@ def test_the_least_frequent_leaf_goes_first_and_its_parts_inherit() -> None:
     words = WordCounts.of({b"abcd": 5, b"ef": 7, b"cd": 1})
     found = trim(base, words, 257)
     # "abcd" (5) goes before "ef" (7). Then "ab" has 5, and "cd" 6.
-    assert found.removed == ["abcd", "ab", "cd"]
-    assert (found.tokens_before, found.tokens_after) == (13, 29)
+    assert found.tokens == ["abcd", "ab", "cd"]
+    assert (found.figures["tokens_before"], found.figures["tokens_after"]) == (13, 29)
     assert found.new_ids[256:] == [None, None, None, 256]
     assert found.document["model"]["merges"] == [["e", "f"]]
 
 
 def test_of_equally_frequent_leaves_the_last_one_goes_first() -> None:
     base = opened(with_merges(("a", "b"), ("c", "d"), ("e", "f")))
-    assert trim(base, WordCounts.of({b"x": 1}), 257).removed == ["ef", "cd"]
+    assert trim(base, WordCounts.of({b"x": 1}), 257).tokens == ["ef", "cd"]
 
 
 def test_a_part_that_is_left_over_may_join_its_neighbour() -> None:
     base = opened(with_merges(("a", "b"), ("b", "c"), ("x", "y")))
     found = trim(base, WordCounts.of({b"bc": 9, b"xy": 9, b"abc": 1}), 258)
-    assert found.removed == ["ab"]
+    assert found.tokens == ["ab"]
     assert tokens_of(base.document, "abc") == ["ab", "c"]
     assert tokens_of(found.document, "abc") == ["a", "bc"]
 
@@ -81,39 +80,18 @@ def test_texts_change_only_where_a_removed_token_was(
     assert len(vocab) == size
     assert sorted(vocab.values()) == list(range(size))
     assert all(found.new_ids[base.tokens[token]] == vocab[token] for token in vocab)
-    assert not vocab.keys() & set(found.removed)
+    assert not vocab.keys() & set(found.tokens)
     sides = {side for merge in found.document["model"]["merges"] for side in merge}
     assert sides <= vocab.keys()
     for text in [*texts, *learnt, " ".join(texts)]:
         before, after = tokens_of(base.document, text), tokens_of(found.document, text)
         assert "".join(after) == "".join(before)
-        if not set(found.removed) & set(before):
+        if not set(found.tokens) & set(before):
             assert after == before
     ours, theirs = library(found.document), library(base.document)
     for token in vocab:
         if theirs.encode(base.shown(token)).tokens == [token]:
             assert ours.encode(base.shown(token)).tokens == [token]
-
-
-@settings(deadline=None, max_examples=40)
-@given(learnt=texts_of_few_letters, texts=texts_of_few_letters)
-def test_without_the_last_merges_removed_tokens_are_replaced_by_their_parts(
-    learnt: list[str], texts: list[str]
-) -> None:
-    old = opened(byte_level_json())
-    added = extend(old, counted(old, [*learnt, "adad adad"]), 6, 1)
-    base = opened(added.document)
-    # Of tokens that no word holds, the last ones go first.
-    found = trim(base, WordCounts.of({b"!": 1}), 259)
-    parts = dict(zip(added.tokens, added.rows, strict=True))
-    assert found.removed == list(reversed(added.tokens))
-    for text in texts:
-        spelled = [
-            list(old.tokens)[i]
-            for token in tokens_of(base.document, text)
-            for i in parts.get(token, [base.tokens[token]])
-        ]
-        assert tokens_of(found.document, text) == spelled
 
 
 def test_added_tokens_bytes_and_characters_stay() -> None:
@@ -123,7 +101,7 @@ def test_added_tokens_bytes_and_characters_stay() -> None:
     ):
         trim(base, WordCounts.of({b"a": 1}), 200)
     found = trim(base, WordCounts.of({b"a": 1}), len(base.tokens) - 1)
-    assert found.removed == ["▁a"]
+    assert found.tokens == ["▁a"]
 
 
 def test_a_part_of_an_added_token_stays() -> None:
@@ -171,16 +149,6 @@ def test_ids_follow_everywhere() -> None:
     }
 
 
-def test_pairs_of_bert_follow() -> None:
-    vocab = with_merges(("a", "b"), ("c", "d"))["model"]["vocab"] | {"[CLS]": 258, "[SEP]": 259}
-    ends = {"type": "BertProcessing", "sep": ["[SEP]", 259], "cls": ["[CLS]", 258]}
-    added = [added_token(name, vocab[name], special=True) for name in ("[CLS]", "[SEP]")]
-    document = with_merges(("a", "b"), ("c", "d"), added_tokens=added, post_processor=ends)
-    document["model"]["vocab"] = vocab
-    found = trim(opened(document), WordCounts.of({b"cd": 1}), 259)
-    assert library(found.document).encode("cd").ids == [257, 256, 258]
-
-
 def test_a_configuration_with_an_id_of_no_token_is_refused() -> None:
     ends = {"type": "BertProcessing", "sep": ["b", 98], "cls": ["ab", 256]}
     base = opened(with_merges(("a", "b"), ("c", "d"), post_processor=ends))
@@ -195,7 +163,7 @@ def test_pipelines_of_published_tokenizers(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setitem(ENCODINGS["llama3"].special_tokens, "<|begin_of_text|>", 950)
     base = open_base(trained(name))
     found = trim(base, counted(base, SENTENCES[:6]), len(base.tokens) - 200)
-    assert found.tokens_after == found.tokens_before
+    assert found.figures["tokens_after"] == found.figures["tokens_before"]
     old, new = library(base.document), library(found.document)
     for text in [*SENTENCES, "<|endoftext|> is text here", "  two  spaces "]:
         assert new.decode(new.encode(text).ids) == old.decode(old.encode(text).ids)
@@ -205,5 +173,5 @@ def test_tokens_of_long_runs_are_cut_in_steps_that_grow_with_their_length() -> N
     runs = ["x" * (1 << i) for i in range(15)]
     base = opened(with_merges(*((run, run) for run in runs[:-1])))
     found = trim(base, WordCounts.of({runs[-1].encode(): 1}), 256)
-    assert found.removed == runs[:0:-1]
-    assert (found.tokens_before, found.tokens_after) == (1, 1 << 14)
+    assert found.tokens == runs[:0:-1]
+    assert (found.figures["tokens_before"], found.figures["tokens_after"]) == (1, 1 << 14)

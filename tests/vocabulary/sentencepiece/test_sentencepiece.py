@@ -88,14 +88,6 @@ def test_a_unigram_model_from_counts_needs_fewer_tokens_than_from_texts():
     assert num_tokens(found.data, held_out) <= num_tokens(from_texts(LINES, UNIGRAM), held_out)
 
 
-def test_the_same_words_give_the_same_bytes():
-    words = counted(LINES[:200], UNIGRAM.split)
-    options = replace(UNIGRAM, vocabulary_size=200)
-    models = [train_sentencepiece(words, options) for _ in range(2)]
-    assert models[0] == models[1]
-    assert b"tsv" not in models[0].data
-
-
 def test_spaces_may_be_spelled_either_way():
     marked = counted(LINES[:200], BPE.split)
     spaced = {word.replace("▁".encode(), b" "): n for word, n in marked.to_dict().items()}
@@ -114,13 +106,6 @@ def test_what_no_piece_can_hold_cuts_a_word_and_is_counted():
     assert found.data == train_sentencepiece(cut, options).data
 
 
-def test_counts_of_any_size_are_weights():
-    words = counted(LINES[:200], BPE.split)
-    options = replace(BPE, vocabulary_size=200)
-    larger = replace(words, counts=words.counts * 10**9)
-    assert train_sentencepiece(larger, options).data == train_sentencepiece(words, options).data
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -137,11 +122,6 @@ def test_counts_of_any_size_are_weights():
 def test_what_cannot_be_is_refused_in_plain_words(options, text):
     with pytest.raises(UserError, match=text):
         train_sentencepiece(counted(LINES[:50], BPE.split), options)
-
-
-def test_no_words_are_refused():
-    with pytest.raises(UserError, match="no words"):
-        train_sentencepiece(WordCounts.of({}), BPE)
 
 
 @pytest.mark.parametrize("words", [{b"\xff": 1}, {b"\xc3": 1, b"\xa9": 1}])

@@ -44,23 +44,6 @@ def test_the_corpus_takes_as_many_tokens_as_were_predicted(counts: Path, tmp_pat
     assert [size for size, _ in report.training.curve] == [257, 300, 400, 500]
 
 
-def test_smaller_vocabularies_are_those_that_training_at_their_size_gives(
-    counts: Path, tmp_path: Path
-) -> None:
-    nested = trained(tmp_path / "nested", counts, vocabulary=500, sizes=[400])
-    alone = trained(tmp_path / "alone", counts, vocabulary=400)
-    ours, theirs = contents(nested.folder / "400"), contents(alone.folder)
-    assert {name: theirs[name] for name in ours} == ours
-
-
-@pytest.mark.parametrize("split", ["gpt2", "llama3", "o200k", "qwen"])
-def test_models_over_bytes_are_encoded_by_the_fastest_engine(split: str, tmp_path: Path) -> None:
-    counts = counted(tmp_path / "counts", {"": TEXTS}, split)
-    report = trained(tmp_path / "T", counts, vocabulary=300, special=["<|im_start|>"], reserve=3)
-    ranked = rank_engines(load_tokenizer_file(report.folder), control_tokens=False)
-    assert ranked.names[0] == "fastokens"
-
-
 @pytest.mark.parametrize("split", ["gpt2", "llama3", "o200k"])
 def test_the_rank_file_gives_tiktoken_the_same_ids(split: str, tmp_path: Path) -> None:
     counts = counted(tmp_path / "counts", {"": TEXTS}, split)
@@ -147,15 +130,6 @@ def test_roles_are_told_to_transformers(counts: Path, tmp_path: Path) -> None:
     assert tokenizer.apply_chat_template(messages, tokenize=False) == "<|im_start|>free"
 
 
-def test_a_dataset_is_built_with_a_trained_tokenizer(counts: Path, tmp_path: Path) -> None:
-    report = trained(tmp_path / "T", counts, vocabulary=500)
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    built = tokenmill.build(corpus, report.folder, tmp_path / "D", workers=1).dataset
-    tokenizer = loaded(report)
-    assert built.manifest.totals.tokens == sum(len(tokenizer.encode(t).ids) + 1 for t in TEXTS)
-
-
 def test_the_same_counts_give_the_same_bytes(counts: Path, tmp_path: Path) -> None:
     first = trained(tmp_path / "a", counts, vocabulary=400, sizes=[300])
     second = trained(tmp_path / "b", counts, vocabulary=400, sizes=[300])
@@ -226,16 +200,6 @@ def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> N
     with pytest.raises(OutputConflictError, match="files that tokenmill has not written") as caught:
         train([str(counts)], report.folder, options, overwrite=True)
     assert caught.value.why == "it holds '280/notes.txt'"
-
-
-def test_nothing_of_a_killed_training_gets_into_the_next_one(counts: Path, tmp_path: Path) -> None:
-    left = tmp_path / ".T.unfinished" / "new"
-    (left / "280").mkdir(parents=True)
-    (left / "280" / "tokenizer.json").write_text("{}")
-    (left / "chat_template.jinja").write_text("an older one")
-    trained(tmp_path / "T", counts, vocabulary=300)
-    assert [path.name for path in tmp_path.iterdir()] == ["T"]
-    assert not {"280", "chat_template.jinja"} & {path.name for path in (tmp_path / "T").iterdir()}
 
 
 @pytest.mark.parametrize("name", ["mine/x", "new/tokens/00000.bin", "replaced/x", "counts/x"])
@@ -323,12 +287,6 @@ def test_texts_are_counted_first_and_the_counts_go(corpus: Path, tmp_path: Path)
     from_counts = trained(tmp_path / "T", counts, vocabulary=300)
     report = tokenmill.train_tokenizer(corpus, tmp_path / "U", vocabulary=300, workers=1)
     assert contents(report.folder) == contents(from_counts.folder)
-
-
-def test_any_number_of_workers_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    one = tokenmill.train_tokenizer(corpus, tmp_path / "one", vocabulary=300, workers=1)
-    two = tokenmill.train_tokenizer(corpus, tmp_path / "two", vocabulary=300, workers=2)
-    assert contents(one.folder) == contents(two.folder)
 
 
 def test_counts_are_kept_and_trained_from_again(corpus: Path, tmp_path: Path) -> None:

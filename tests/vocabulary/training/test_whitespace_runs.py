@@ -30,10 +30,3 @@ def test_every_run_is_one_token(longest: int, split: str, tmp_path: Path) -> Non
         assert tokenizer.encode("a" + " " * length + " x").tokens[1] == "Ġ" * length
     assert tokenizer.get_vocab_size() == 400
     assert "tokenizer.tiktoken" in {file.name for file in report.training.files}
-
-
-def test_shorter_runs_than_two_change_nothing(tmp_path: Path) -> None:
-    counts = counted(tmp_path / "counts", {"": TEXTS})
-    plain = trained(tmp_path / "a", counts, vocabulary=300)
-    one = trained(tmp_path / "b", counts, vocabulary=300, whitespace_runs=1)
-    assert loaded(plain).to_str() == loaded(one).to_str()

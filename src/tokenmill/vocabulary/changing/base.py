@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
@@ -21,6 +21,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import BYTES, Pair, loaded_ids, merges_of, read_tokenizer
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
+from tokenmill.vocabulary.training.tokenizer_json import added_token, spelled, template
 
 Json = dict[str, Any]
 CHECKED_WORDS = 10_000
@@ -72,6 +73,24 @@ class Base:
         if not self.byte_level or not _BYTES.keys() >= set(token):
             return token
         return _bytes_of(token).decode(errors="backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A changed tokenizer before it is written."""
+
+    document: Json
+    """The new tokenizer.json."""
+    tokens: list[str]
+    """New tokens in the order of their ids, or removed tokens in the order of removal."""
+    new_ids: Sequence[int | None]
+    """New ids by old id; None if the token was removed."""
+    num_unchanged: int
+    """The number of first ids whose embedding rows stay."""
+    rows: list[list[int]]
+    """The old ids that each id from `num_unchanged` on consists of."""
+    figures: dict[str, int]
+    """Numbers of ids, and tokens of the corpus before and after."""
 
 
 def open_base(file: TokenizerFile) -> Base:
@@ -130,8 +149,7 @@ def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
 
 def file_of(document: Json, origin: str) -> TokenizerFile:
     """Encode a tokenizer.json."""
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-    return TokenizerFile("huggingface", data, origin=origin)
+    return TokenizerFile("huggingface", spelled(document), origin=origin)
 
 
 def ranks_of(base: Base, document: Json) -> bytes:
@@ -173,34 +191,12 @@ def _document(file: TokenizerFile) -> Json:
     if file.kind == "tiktoken":
         encoding, taken = encoding_of(file), set(document["model"]["vocab"].values())
         specials = {name: i for name, i in encoding.special_tokens.items() if i not in taken}
-        document["added_tokens"] = [_special(name, i) for name, i in specials.items()]
+        document["added_tokens"] = [added_token(name, i) for name, i in specials.items()]
         document["model"]["vocab"] |= specials
-        document["post_processor"] = _template(encoding.prefix, specials)
+        prefix = list(encoding.prefix)
+        document["post_processor"] = template(specials, prefix, []) if prefix else None
         document["normalizer"] = {"type": encoding.form} if encoding.form else None
     return document
-
-
-def _special(content: str, token_id: int) -> Json:
-    flags = ("single_word", "lstrip", "rstrip", "normalized")
-    return {"id": token_id, "content": content, **dict.fromkeys(flags, False), "special": True}
-
-
-def _template(prefix: tuple[str, ...], specials: dict[str, int]) -> Json | None:
-    """Return a post-processor that puts special tokens before each text."""
-    if not prefix:
-        return None
-    sides = [
-        [{"SpecialToken": {"id": name, "type_id": side}} for name in prefix]
-        + [{"Sequence": {"id": "AB"[side], "type_id": side}}]
-        for side in (0, 1)
-    ]
-    tokens = {name: {"id": name, "ids": [specials[name]], "tokens": [name]} for name in prefix}
-    return {
-        "type": "TemplateProcessing",
-        "single": sides[0],
-        "pair": [*sides[0], *sides[1]],
-        "special_tokens": tokens,
-    }
 
 
 def _refusal(file: TokenizerFile, why: str) -> UserError:

@@ -1,16 +1,24 @@
-"""Extend or trim a tokenizer from texts or counts, and write the result to a folder."""
+"""Extend or trim a tokenizer from texts or counts, and write the result to a folder, atomically.
+
+tokenizer.json           the tokenizer, next to other files of the old one
+embeddings.json          how to initialise the embedding rows (`store/embedding_plan.py`)
+ids.json                 if trimmed: the new id of each old one
+tokenizer.tiktoken       if a rank file was trimmed: the new ranks
+extend.json, trim.json   options, figures, and the origin of the tokenizer
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
+import xxhash
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.records import Advance
 from tokenmill.encode.boundary_policy import END_OF_DOCUMENT_TOKENS
@@ -24,13 +32,70 @@ from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
 from tokenmill.store.embedding_plan import IDS_NAME, PLAN_NAME, EmbeddingPlan, IdMap
-from tokenmill.store.files import storage_errors, temporary_folder
-from tokenmill.vocabulary.changing.base import Base, Json, file_of, open_base, ranks_of
+from tokenmill.store.files import fsync_path, rename_flushed, storage_errors, temporary_folder
+from tokenmill.store.manifest import FileEntry
+from tokenmill.vocabulary.changing.base import Base, Changed, Json, file_of, open_base, ranks_of
 from tokenmill.vocabulary.changing.extend import extend
-from tokenmill.vocabulary.changing.record import Change, require_free, write_change
-from tokenmill.vocabulary.changing.renumbering import NewIds, renumbered_config
-from tokenmill.vocabulary.changing.trim import trim
+from tokenmill.vocabulary.changing.trim import renumbered_config, trim
 from tokenmill.vocabulary.training.output import versions
+
+FORMAT = "tokenmill-tokenizer-change"
+VERSION = 1
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of how a tokenizer was derived from another one."""
+
+    format: str = FORMAT
+    format_version: int = VERSION
+    action: Literal["extend", "trim"]
+    options: dict[str, Any]
+    base: str
+    """Fingerprint of the old tokenizer."""
+    tokenizer: str
+    """Fingerprint of the new one."""
+    counts_id: str
+    """The id of the word counts."""
+    words: int
+    occurrences: int
+    figures: dict[str, int]
+    versions: dict[str, str]
+    files: list[FileEntry] = []
+    digest: str = ""
+
+
+def require_free(out: Path) -> None:
+    """Raise an OutputConflictError if the folder exists."""
+    if out.exists() or out.is_symlink():
+        raise OutputConflictError(
+            "the output folder already exists",
+            where=str(out),
+            hint="choose another folder, or remove this one",
+        )
+
+
+def write_change(out: Path, files: Mapping[str, bytes], change: Change) -> Change:
+    """Write all files and the record of the change; the folder appears atomically.
+
+    Raises:
+        OutputConflictError: the folder already exists.
+        StorageError: the file system refused to write.
+    """
+    require_free(out)
+    entries = [
+        FileEntry(name=name, bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data))
+        for name, data in sorted(files.items())
+    ]
+    change = sealed(msgspec.structs.replace(change, files=entries))
+    all_files = {**files, f"{change.action}.json": canonical_json(change)}
+    with storage_errors("write the tokenizer", out), temporary_folder(out) as temporary:
+        for name, data in all_files.items():
+            (temporary / name).write_bytes(data)
+            fsync_path(temporary / name)
+        fsync_path(temporary)
+        rename_flushed(temporary, out)
+    return change
+
 
 CONFIG_NAME = "tokenizer_config.json"
 OTHER_NAMES = ("special_tokens_map.json", "chat_template.jinja")
@@ -52,28 +117,6 @@ class TokenizerChange:
     """New tokens in order of their ids, or removed tokens in order of removal."""
 
 
-class _Job(NamedTuple):
-    """The change to make."""
-
-    action: Literal["extend", "trim"]
-    file: TokenizerFile
-    out: Path
-    options: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """A changed tokenizer before it is written."""
-
-    document: Json
-    new_ids: NewIds
-    rows: Sequence[Sequence[int]]
-    """Old ids of every id from `num_unchanged` on."""
-    num_unchanged: int
-    figures: dict[str, int]
-    tokens: list[str]
-
-
 def extend_file(
     file: TokenizerFile,
     on: Sequence[str],
@@ -89,27 +132,14 @@ def extend_file(
         UserError: the tokenizer is not a BPE, or the counts use another split.
         OutputConflictError: `out` already exists.
     """
-
-    def extended(base: Base, counts: CountsFolder) -> _Result:
-        """Add tokens: old ids keep their rows; a new token starts from those of its parts."""
-        found = extend(base, counts.total(), add, min_frequency, advance)
-        figures = {
-            "ids_before": base.num_ids,
-            "ids_after": base.num_ids + len(found.tokens),
-            "added": len(found.tokens),
-            "revived": len(found.revived),
-            "tokens_before": found.tokens_before,
-            "tokens_after": found.tokens_after,
-            "words_left_out": found.words_left_out,
-        }
-        ids = range(base.num_ids)
-        return _Result(found.document, ids, found.rows, base.num_ids, figures, found.tokens)
-
     if add < 1 or min_frequency < 1:
         raise UserError("the number of tokens to add and their frequency must be at least 1")
+
+    def extended(base: Base, counts: CountsFolder) -> Changed:
+        return extend(base, counts.total(), add, min_frequency, advance)
+
     options = {"add": add, "min_frequency": min_frequency}
-    job = _Job("extend", file, local_path(out, "the output folder"), options)
-    return _change(job, on, extended, advance)
+    return _change(file, on, local_path(out, "the output folder"), options, extended, advance)
 
 
 def trim_file(
@@ -128,70 +158,52 @@ def trim_file(
         OutputConflictError: `out` already exists.
     """
 
-    def trimmed(base: Base, counts: CountsFolder) -> _Result:
-        """Remove tokens: the others are renumbered without gaps, and keep their rows."""
-        found = trim(base, counts.total(), to)
-        figures = {
-            "ids_before": base.num_ids,
-            "ids_after": to,
-            "removed": len(found.removed),
-            "tokens_before": found.tokens_before,
-            "tokens_after": found.tokens_after,
-            "words_changed": found.words_changed,
-        }
-        kept = [old for old, new in enumerate(found.new_ids) if new is not None]
-        unchanged = next((new for new, old in enumerate(kept) if new != old), len(kept))
-        rows = [[old] for old in kept[unchanged:]]
-        return _Result(found.document, found.new_ids, rows, unchanged, figures, found.removed)
+    def trimmed(base: Base, counts: CountsFolder) -> Changed:
+        return trim(base, counts.total(), to)
 
-    job = _Job("trim", file, local_path(out, "the output folder"), {"to": to})
-    return _change(job, on, trimmed, advance)
+    return _change(file, on, local_path(out, "the output folder"), {"to": to}, trimmed, advance)
 
 
 def _change(
-    job: _Job,
+    file: TokenizerFile,
     on: Sequence[str],
-    make: Callable[[Base, CountsFolder], _Result],
+    out: Path,
+    options: dict[str, Any],
+    make: Callable[[Base, CountsFolder], Changed],
     advance: Advance | None,
 ) -> TokenizerChange:
-    require_free(job.out)
+    require_free(out)
     with contextlib.ExitStack() as stack:
         # Check given counts before anything slow; otherwise count next to the result.
         counts = open_counts(on[0]) if len(on) == 1 and is_counts_folder(on[0]) else None
-        base = open_base(job.file)
-        config = _config(job.file, base)
+        base = open_base(file)
+        config = _config(file, base)
         if counts is None:
-            with storage_errors("count the words", job.out):
-                folder = stack.enter_context(temporary_folder(job.out))
+            with storage_errors("count the words", out):
+                folder = stack.enter_context(temporary_folder(out))
             counts = _counted(on, _split_name(base), folder / "counts", advance)
         _require_own_words(base, counts)
-        return _made(job, base, config, counts, make(base, counts))
-
-
-def _made(
-    job: _Job, base: Base, config: Json, counts: CountsFolder, result: _Result
-) -> TokenizerChange:
-    """Write a changed tokenizer."""
-    new = file_of(result.document, job.file.origin)
-    change = Change(
-        action=job.action,
-        options=job.options,
-        base=fingerprint_of(job.file).value,
-        tokenizer=fingerprint_of(new).value,
-        counts_id=counts.counts_id,
-        words=sum(map(len, counts.groups.values())),
-        occurrences=sum(words.num_occurrences for words in counts.groups.values()),
-        figures=result.figures,
-        versions=versions("tokenizers"),
-    )
-    files = {"tokenizer.json": new.data, **_beside(job.file)}
-    if config:
-        files[CONFIG_NAME] = canonical_json(renumbered_config(config, result.new_ids))
-    files |= _plans(change, base, result)
-    if job.file.kind == "tiktoken" and job.action == "trim":
-        files[RANKS_NAME] = ranks_of(base, result.document)
-    record = write_change(job.out, files, change)
-    return TokenizerChange(job.out, record, [base.shown(token) for token in result.tokens])
+        changed = make(base, counts)
+        new = file_of(changed.document, file.origin)
+        change = Change(
+            action="trim" if "to" in options else "extend",
+            options=options,
+            base=fingerprint_of(file).value,
+            tokenizer=fingerprint_of(new).value,
+            counts_id=counts.counts_id,
+            words=sum(map(len, counts.groups.values())),
+            occurrences=sum(words.num_occurrences for words in counts.groups.values()),
+            figures=changed.figures,
+            versions=versions("tokenizers"),
+        )
+        files = {"tokenizer.json": new.data, **_beside(file)}
+        if config:
+            files[CONFIG_NAME] = canonical_json(renumbered_config(config, changed.new_ids))
+        files |= _plans(change, base, changed)
+        if file.kind == "tiktoken" and change.action == "trim":
+            files[RANKS_NAME] = ranks_of(base, changed.document)
+        record = write_change(out, files, change)
+    return TokenizerChange(out, record, [base.shown(token) for token in changed.tokens])
 
 
 def _counted(
@@ -207,18 +219,18 @@ def _counted(
     return count(recipe, events=events).counts
 
 
-def _plans(change: Change, base: Base, result: _Result) -> dict[str, bytes]:
+def _plans(change: Change, base: Base, changed: Changed) -> dict[str, bytes]:
     """Return the files that map ids and embedding rows."""
     plan = EmbeddingPlan(
         base=change.base,
         tokenizer=change.tokenizer,
         num_old_ids=base.num_ids,
-        num_unchanged=result.num_unchanged,
-        rows=[list(row) for row in result.rows],
+        num_unchanged=changed.num_unchanged,
+        rows=changed.rows,
     )
     files = {PLAN_NAME: canonical_json(sealed(plan))}
     if change.action == "trim":
-        ids = IdMap(base=change.base, tokenizer=change.tokenizer, ids=list(result.new_ids))
+        ids = IdMap(base=change.base, tokenizer=change.tokenizer, ids=list(changed.new_ids))
         files[IDS_NAME] = canonical_json(sealed(ids))
     return files
 

@@ -14,7 +14,6 @@ are split into words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,30 +30,12 @@ from tokenmill.vocabulary.bpe.merges import MergeOptions
 from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
 from tokenmill.vocabulary.changing.base import (
     Base,
+    Changed,
     Json,
     file_of,
     num_tokens,
     segmented,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Extended:
-    """An extended tokenizer, and its effect on the corpus."""
-
-    document: Json
-    """The new tokenizer.json."""
-    tokens: list[str]
-    """The new tokens, in the order of their ids."""
-    rows: list[list[int]]
-    """The old ids that each new token consists of."""
-    revived: list[str]
-    """Old tokens that only a new merge produces."""
-    tokens_before: int
-    """The number of tokens in the corpus."""
-    tokens_after: int
-    words_left_out: int
-    """Unique words that were skipped because they contain the string of an added token."""
 
 
 class _Learnt(NamedTuple):
@@ -75,7 +56,7 @@ def extend(
     add: int,
     min_frequency: int = 2,
     advance: Advance | None = None,
-) -> Extended:
+) -> Changed:
     """Learn up to `add` new tokens, from pairs that occur at least `min_frequency` times.
 
     Raises:
@@ -94,14 +75,21 @@ def extend(
     after = segmented(model, words)
     _check_words(base, learnt, (before, after), words, learnable)
     _check_tokens(base, document, learnt, model)
-    return Extended(
+    return Changed(
         document,
         list(learnt.tokens),
-        [learnt.rows[token_id] for token_id in learnt.tokens.values()],
-        learnt.revived,
-        num_tokens(before, words),
-        num_tokens(after, words),
-        int((~learnable).sum()),
+        new_ids=range(base.num_ids),
+        num_unchanged=base.num_ids,
+        rows=[learnt.rows[token_id] for token_id in learnt.tokens.values()],
+        figures={
+            "ids_before": base.num_ids,
+            "ids_after": base.num_ids + len(learnt.tokens),
+            "added": len(learnt.tokens),
+            "revived": len(learnt.revived),  # old tokens that only a new merge produces
+            "tokens_before": num_tokens(before, words),
+            "tokens_after": num_tokens(after, words),
+            "words_left_out": int((~learnable).sum()),  # they hold the string of an added token
+        },
     )
 
 

@@ -17,8 +17,7 @@ The remaining merges and their order do not change. So
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -29,34 +28,75 @@ from tokenmill.encode.tokenizer_json import is_version, merge_pair
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import (
     Base,
+    Changed,
     Json,
     frequencies,
     num_tokens,
     segmented,
 )
-from tokenmill.vocabulary.changing.renumbering import renumbered
+
+NewIds = Sequence[int | None]
+"""New ids by old id; None if the token was removed."""
+
+
+def renumbered(document: Json, new_ids: NewIds) -> Json:
+    """Replace the ids in the vocabulary, added tokens, post-processor and padding.
+
+    Every token in the tokenizer.json must have a new id.
+    """
+    model = document["model"]
+    vocab = {token: _new(new_ids, token_id) for token, token_id in model["vocab"].items()}
+    added = [{**token, "id": _new(new_ids, token["id"])} for token in document["added_tokens"]]
+    changed = {**document, "added_tokens": added, "model": {**model, "vocab": vocab}}
+    if document.get("post_processor"):
+        changed["post_processor"] = _post_processor(document["post_processor"], new_ids)
+    if document.get("padding"):
+        padding = document["padding"]
+        changed["padding"] = {**padding, "pad_id": _new(new_ids, padding["pad_id"])}
+    return changed
+
+
+def renumbered_config(config: Json, new_ids: NewIds) -> Json:
+    """Replace the ids in a tokenizer_config.json's table of added tokens."""
+    table = config.get("added_tokens_decoder")
+    if not table:
+        return config
+    changed = {str(_new(new_ids, int(token_id))): token for token_id, token in table.items()}
+    return {**config, "added_tokens_decoder": changed}
+
+
+def _post_processor(step: Json, new_ids: NewIds) -> Json:
+    match step.get("type"):
+        case "Sequence":
+            members = [_post_processor(member, new_ids) for member in step["processors"]]
+            return {**step, "processors": members}
+        case "TemplateProcessing":
+            tokens = {
+                name: {**token, "ids": [_new(new_ids, i) for i in token["ids"]]}
+                for name, token in step["special_tokens"].items()
+            }
+            return {**step, "special_tokens": tokens}
+        case "BertProcessing" | "RobertaProcessing":
+            pairs = {name: [step[name][0], _new(new_ids, step[name][1])] for name in ("sep", "cls")}
+            return {**step, **pairs}
+        case _:
+            return step
+
+
+def _new(new_ids: NewIds, old: int) -> int:
+    """Return the new id of a kept token."""
+    new = new_ids[old] if 0 <= old < len(new_ids) else None
+    if new is None:
+        why = f"its configuration names id {old}, but no token has this id"
+        hint = "load and save the tokenizer with transformers to make its files consistent"
+        raise UserError("cannot renumber the tokenizer's ids", why=why, hint=hint)
+    return new
+
 
 NO_RANK = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
-    """A trimmed tokenizer and its effect on the corpus."""
-
-    document: Json
-    """The new tokenizer.json."""
-    removed: list[str]
-    """The removed tokens, in the order of removal."""
-    new_ids: list[int | None]
-    """New ids by old id; None if the token was removed."""
-    tokens_before: int
-    """The number of tokens in the corpus."""
-    tokens_after: int
-    words_changed: int
-    """Unique words that contained a removed token."""
-
-
-def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
+def trim(base: Base, words: WordCounts, size: int) -> Changed:
     """Remove tokens until `size` are left; ids without a token do not count.
 
     Raises:
@@ -77,13 +117,21 @@ def trim(base: Base, words: WordCounts, size: int) -> Trimmed:
     changed = _changed_words(before, gone)
     _check_words(base, (before, after), changed, new_ids)
     _check_tokens(base, document, old, new)
-    return Trimmed(
+    unchanged = next((new for new, old_id in enumerate(kept) if new != old_id), len(kept))
+    return Changed(
         document,
         removed,
         new_ids,
-        num_tokens(before, words),
-        num_tokens(after, words),
-        int(changed.sum()),
+        num_unchanged=unchanged,
+        rows=[[old_id] for old_id in kept[unchanged:]],
+        figures={
+            "ids_before": base.num_ids,
+            "ids_after": size,
+            "removed": len(removed),
+            "tokens_before": num_tokens(before, words),
+            "tokens_after": num_tokens(after, words),
+            "words_changed": int(changed.sum()),  # unique words that contained a removed token
+        },
     )
 
 

@@ -55,24 +55,19 @@ def compose(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {
-                "id": i,
-                "content": content,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for content, i in special_ids.items()
-        ],
+        "added_tokens": [added_token(content, i) for content, i in special_ids.items()],
         "normalizer": split.normalizer,
         "pre_tokenizer": split.pre_tokenizer,
         "post_processor": post_processor(split, model, special_ids, roles),
         "decoder": _decoder(split, model),
         "model": model,
     }
+
+
+def added_token(content: str, token_id: int) -> Json:
+    """Return a special token as the library spells it."""
+    flags = ("single_word", "lstrip", "rstrip", "normalized")
+    return {"id": token_id, "content": content, **dict.fromkeys(flags, False), "special": True}
 
 
 def bpe_model(
@@ -179,15 +174,15 @@ def post_processor(
     processors: list[Json] = [{**_BYTE_LEVEL, "trim_offsets": False}] if split.byte_level else []
     around = model["type"] == "WordPiece" and {"bos", "eos"} <= roles.keys()
     if around:
-        processors.append(_template(special_ids, [roles["bos"]], [roles["eos"]]))
+        processors.append(template(special_ids, [roles["bos"]], [roles["eos"]]))
     elif "bos" in roles:
-        processors.append(_template(special_ids, [roles["bos"]], []))
+        processors.append(template(special_ids, [roles["bos"]], []))
     if len(processors) < 2:
         return processors[0] if processors else None
     return {"type": "Sequence", "processors": processors}
 
 
-def _template(special_ids: Mapping[str, int], before: list[str], after: list[str]) -> Json:
+def template(special_ids: Mapping[str, int], before: list[str], after: list[str]) -> Json:
     """Return the special tokens around a text, and around the second text of a pair."""
 
     def special(content: str, type_id: int) -> Json:

@@ -1,20 +1,26 @@
-"""A recommendation, what it rests on, and what is refused."""
+"""Sizes by Tao et al., lengths of a corpus at every size, and a recommendation."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tokenmill.core.errors import UserError
+from tokenmill.encode.words.counts import WordCounts
 from tokenmill.pack.costs import custom_shape
 from tokenmill.vocabulary.advice.advise import advise
-from tokenmill.vocabulary.advice.lengths import LengthCurve
+from tokenmill.vocabulary.advice.lengths import LengthCurve, measure_lengths
 from tokenmill.vocabulary.advice.scaling import (
     generic_size_of_least_flops,
     generic_tokens_per_character,
+    optimal_compute,
+    size_by_derivative,
+    size_by_isoflops,
+    size_by_loss,
+    usual_hidden_size,
 )
 from tokenmill.vocabulary.advice.target import target_model
 
@@ -60,11 +66,6 @@ def test_a_curve_that_ends_too_early_is_not_followed() -> None:
     advice = advise(SMALL, LengthCurve(256, np.array([100, 90, 80]), 100, 100))
     assert [a.name for a in advice.approaches if a.followed] == ["IsoFLOPs", "derivative", "loss"]
     assert any("the end of its curve" in reason for reason in advice.reasons)
-
-
-def test_rare_words_that_were_left_out_are_said() -> None:
-    corpus = dataclasses.replace(english_like(), left_out_bytes=12_345)
-    assert any("12,345 bytes of rare words" in reason for reason in advise(SMALL, corpus).reasons)
 
 
 def test_costs_of_a_size_by_hand() -> None:
@@ -131,9 +132,90 @@ def test_numbers_below_one_are_refused(options: dict[str, Any]) -> None:
         advise(SMALL, **options)
 
 
+WORDS = {" low": 5, " lower": 2, " newest": 6, " widest": 3, " añañ": 4}
+COUNTS = WordCounts.of({word.encode(): count for word, count in WORDS.items()})
+TEXT = "".join(word * count for word, count in WORDS.items())
+
+
+@pytest.mark.parametrize("size", [256, 257, 260, 265, 270])
+def test_the_length_is_that_of_a_tokenizer_trained_at_that_size(size: int) -> None:
+    curve = measure_lengths(COUNTS, byte_level=True, largest_size=270)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([TEXT], trainer)
+    assert curve.at(size) == len(tokenizer.encode(TEXT).ids)
+
+
+def test_a_curve_begins_with_symbols_and_ends_with_whole_words() -> None:
+    by_bytes = measure_lengths(COUNTS, byte_level=True, largest_size=1000)
+    by_characters = measure_lengths(COUNTS, byte_level=False, largest_size=1000)
+    assert (by_bytes.smallest_size, by_bytes.at(256)) == (256, len(TEXT.encode()))
+    assert (by_characters.smallest_size, by_characters.at(len(set(TEXT)))) == (
+        len(set(TEXT)),
+        len(TEXT),
+    )
+    assert by_bytes.tokens[-1] == by_characters.tokens[-1] == sum(WORDS.values())
+    assert by_bytes.at(255) is None
+    assert by_bytes.at(by_bytes.largest_size + 1) is None
+
+
 @pytest.mark.parametrize(
-    "given",
-    [{"compute": 1}, {"model": "gpt2", "compute": 1}, {"parameters": 1, "hidden_size": 10**25}],
+    ("parameters", "hidden_size", "best"),
+    [
+        (0, 1, 12),  # 12 x 20 is less than 11 x 30 and 13 x 19
+        (100, 20, 12),  # (100 + 20 x 12) x 20 is less than (100 + 20 x 13) x 19
+        (10**9, 1, None),  # longer vocabularies only help
+    ],
 )
-def test_a_model_of_next_to_nothing_has_a_token(given: dict[str, Any]) -> None:
-    assert advise(target_model(**given)).lowest == 1
+def test_the_size_of_least_flops(parameters: int, hidden_size: int, best: int | None) -> None:
+    curve = LengthCurve(10, np.array([40, 30, 20, 19]), 100, 100)
+    assert curve.size_of_least_flops(parameters, hidden_size) == best
+
+
+TABLE = {
+    33e6: (5_755, 6_144, 4_662),
+    85e6: (8_436, 9_029, 7_032),
+    151e6: (13_612, 14_592, 11_549),
+    302e6: (18_183, 19_528, 15_759),
+    631e6: (22_391, 24_094, 19_853),
+    1.13e9: (27_280, 29_401, 24_631),
+    2.87e9: (37_942, 40_993, 35_272),
+    3e9: (39_368, 42_539, 36_648),
+    7e9: (62_281, 67_450, 59_548),
+    13e9: (83_429, 90_504, 81_347),
+    30e9: (141_711, 154_071, 141_899),
+    70e9: (211_860, 230_861, 217_961),
+    130e9: (236_501, 258_138, 248_188),
+    300e9: (355_894, 389_324, 383_659),
+}
+"""Sizes by approaches 1, 2 and 3, for non-vocabulary parameters."""
+
+
+@pytest.mark.parametrize("parameters", TABLE)
+def test_the_three_approaches_are_the_authors(parameters: float) -> None:
+    hidden_size = usual_hidden_size(parameters)
+    assert TABLE[parameters] == (
+        size_by_isoflops(parameters, hidden_size),
+        size_by_derivative(parameters, hidden_size),
+        size_by_loss(parameters, hidden_size, optimal_compute(parameters)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens_per_character"),
+    [
+        (4096, 0.33182), (8192, 0.29901), (16384, 0.27233), (32000, 0.2524), (50257, 0.2422),
+        (65536, 0.23741), (100000, 0.23166), (128256, 0.22933), (200000, 0.22716),
+        (500000, 0.22716),
+    ],
+)  # fmt: skip
+def test_the_generic_curve(size: int, tokens_per_character: float) -> None:
+    assert generic_tokens_per_character(size) == pytest.approx(tokens_per_character, abs=5e-6)
+
+
+@pytest.mark.parametrize(("parameters", "size"), [(33e6, 10_322.9), (2.87e9, 65_928)])
+def test_sizes_of_least_flops_are_the_authors(parameters: float, size: float) -> None:
+    found = generic_size_of_least_flops(parameters, usual_hidden_size(parameters))
+    assert found == pytest.approx(size, rel=1e-5)
