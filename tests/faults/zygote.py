@@ -6,6 +6,7 @@ standard error. Exit codes go out; they are negative for a process that a signal
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -18,27 +19,38 @@ from tokenmill.read import units
 units.MIN_UNIT_BYTES = 16 << 10
 units.PIECE_BYTES = 2 << 10
 
-OURS = ("cli.build", "cli.display", "cli.pack", "cli.export", "run.pipeline",
-        "pack.planning", "load.export.rows", "read.formats.tables.rows")  # fmt: skip
-THEIRS = ("pyarrow.parquet", "pandas", "tokenizers", "fastokens", "yaml", "huggingface_hub")
-
 
 def run(order: dict[str, object]) -> int:
     """Run one command line to its end."""
+    names, into = os.pipe()
     child = os.fork()
     if child:
+        os.close(into)
+        with open(names) as file:
+            learn(file.read().split())
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(names)
     os.environ.update(order["environment"])  # type: ignore[call-overload]
     errors = os.open(str(order["errors"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 1)
     os.dup2(errors, 2)
-    sys.exit(main(order["arguments"]))  # type: ignore[arg-type]
+    known = set(sys.modules)
+    try:
+        code = main(order["arguments"])  # type: ignore[arg-type]
+    finally:
+        os.write(into, "\n".join(set(sys.modules) - known).encode()[: 32 << 10])
+    sys.exit(code)
+
+
+def learn(modules: list[str]) -> None:
+    """Load what a command has loaded, so that the next one need not."""
+    for name in modules:
+        with contextlib.suppress(ImportError):  # modules that their packages make as they run
+            importlib.import_module(name)
 
 
 def warm_up() -> None:
-    """Load what commands load, without starting a thread: a fork would lose it."""
-    for name in (*THEIRS, *(f"tokenmill.{name}" for name in OURS)):
-        importlib.import_module(name)
+    """Compile what commands compile, without starting a thread: a fork would lose it."""
     from tokenmill.kernels.interpreted import MOST_STEPS
     from tokenmill.pack.comparison import warm_up
     from tokenmill.pack.options import PackOptions
