@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,10 +47,6 @@ def test_a_record_that_starts_exactly_at_a_cut_is_read_once() -> None:
     assert read_range(b"aa\nbb\n", 3, 6, b"\n", 100) == [(3, b"bb\n")]
 
 
-def test_an_empty_file_has_no_blocks() -> None:
-    assert read_range(b"", 0, None, b"\n", 100) == []
-
-
 def test_a_record_longer_than_a_block_is_one_block() -> None:
     data = b"a\n" + b"b" * 1000 + b"\n" + b"c\n" * 3000
     (_, first), (_, second), *_ = read_range(data, 0, None, b"\n", 10)
@@ -77,23 +72,6 @@ def test_neighbouring_ranges_give_every_record_exactly_once(
             found += records_of(block, delimiter)
             at += len(block)
     assert found == records_of(data, delimiter)
-
-
-@pytest.mark.parametrize("delimiter", [b"\n", b"|a", b"ab|"])
-@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 100])
-def test_every_single_cut_gives_the_same_records(delimiter: bytes, block_bytes: int) -> None:
-    data = b"ab|a\n\n|ab|ab\nab||a|ab|"
-    for cut in range(len(data) + 1):
-        ranges = [(0, cut), (cut, len(data))]
-        blocks = [
-            block
-            for start, stop in ranges
-            if start < stop
-            for _, block in read_range(data, start, stop, delimiter, block_bytes)
-        ]
-        assert [r for block in blocks for r in records_of(block, delimiter)] == records_of(
-            data, delimiter
-        )
 
 
 @given(data_of_letters, delimiters, st.integers(1, 50))

@@ -114,8 +114,3 @@ def test_truncated_skippable_frames_are_damage(tmp_path: Path) -> None:
     for size in range(len(data) - 13, len(data)):
         with pytest.raises(DamagedInputError):
             read(tmp_path / "file", data[:size], "zstd")
-
-
-def test_plain_bytes_pass_as_they_are(tmp_path: Path) -> None:
-    assert compression_of(FIRST) == compression_of(b"") == "none"
-    assert read(tmp_path / "file", FIRST, "none") == FIRST

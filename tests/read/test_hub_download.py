@@ -23,7 +23,7 @@ from tokenmill.core.errors import (
 )
 from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub import cache, client
-from tokenmill.read.places.hub.names import HubFile, parse_hub_name
+from tokenmill.read.places.hub.names import parse_hub_name
 from tokenmill.read.places.hub.place import Hub
 from tokenmill.read.source import Access, FetchProgress
 from tokenmill.read.sources import find_sources
@@ -350,14 +350,6 @@ def test_an_answer_that_is_no_answer_of_the_hub_is_refused(hub: FakeHub, tmp_pat
         fetch(tmp_path)
 
 
-def test_a_pause_ends_with_the_work() -> None:
-    def check() -> None:
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        client.pause(1000, check)
-
-
 def test_builds_that_want_the_same_files_at_the_same_time_do_not_disturb_each_other(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,13 +372,6 @@ def test_an_interrupt_does_not_wait_for_the_server(
     with pytest.raises(KeyboardInterrupt):
         fetch(tmp_path, listener=interrupt)
     hub.goes_on.set()
-
-
-def test_files_that_two_names_share_are_fetched_once(hub: FakeHub, tmp_path: Path) -> None:
-    file = HubFile("o/n", hub.revisions["o/n"]["main"], "data/a.parquet", len(LARGE),
-                   etag_of("a.parquet", LARGE))  # fmt: skip
-    cache.download(cache.HubCache(str(tmp_path)), [file, file], lambda progress: None)
-    assert hub.asked("/store/") == 1
 
 
 def test_a_data_set_that_was_renamed_is_found_under_its_old_name(

@@ -13,7 +13,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import is_safe_path
 from tokenmill.read.places.hub.names import ALIASES, HubName, parse_hub_name
 from tokenmill.read.places.hub.place import Hub
-from tokenmill.read.places.hub.selection import kind_of
 from tokenmill.read.source import Access
 
 SHA = "0123456789" * 4
@@ -61,22 +60,6 @@ def test_a_name_that_is_written_is_read_as_it_was(repo: str, revision: str, path
 
 
 @pytest.mark.parametrize(
-    ("path", "safe"),
-    [
-        ("a/b c.txt", True),
-        ("説明\u3000.md", True),
-        ("img\u00a01.png", True),
-        ("a/\ud800", False),
-        ("a\x7f", False),
-        ("a\x85", False),
-        ("a/./b", False),
-    ],
-)
-def test_a_safe_path_is_one_that_can_be_a_files_name(path: str, safe: bool) -> None:
-    assert is_safe_path(path) == safe
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "hf://",
@@ -118,14 +101,6 @@ def test_every_alias_is_a_data_set_and_files_in_it() -> None:
         assert name.repo.count("/") == 1
         assert is_safe_path(name.path)
         assert f"`{short}`" in (DOCS / "guides" / "hub.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("a.parquet", ".parquet"), ("b.json.gz", ".json"), ("c.jsonl.zst", ".jsonl"), ("d.md", "")],
-)
-def test_a_kind_is_a_suffix_before_that_of_a_compression(path: str, kind: str) -> None:
-    assert kind_of(path) == kind
 
 
 DATA = parquet(["a"])
@@ -241,10 +216,6 @@ def test_what_is_suggested_takes_exactly_the_files_of_one_group(
     assert [line.replace(prefix, "") for line in suggested] == list(groups)
     for line, paths in zip(suggested, groups.values(), strict=True):
         assert [path for each in line.split(" ") for path in paths_of(each, tmp_path)] == paths
-
-
-def test_names_of_other_files_do_not_matter(hub: FakeHub, tmp_path: Path) -> None:
-    assert paths_of("hf://datasets/o/wide", tmp_path) == ["0.parquet"]
 
 
 @pytest.mark.parametrize(

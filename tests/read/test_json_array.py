@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -292,9 +291,3 @@ def test_of_an_array_that_json_refuses_something_is_rejected_or_damaged(
     found = read(source, batch_bytes=batch_bytes)
     good = [element["text"] for element in elements if isinstance(element, dict) and element]
     assert (found.texts, len(found.rejected)) == (good, len(elements) - len(good))
-
-
-def test_a_compressed_array_is_read_alike(tmp_path: Path) -> None:
-    content = b'[{"text": "a"},{"text": "b"}]'
-    source = source_of(tmp_path / "a.json.gz", gzip.compress(content))
-    assert (source.format, read(source).texts) == ("json-array", ["a", "b"])

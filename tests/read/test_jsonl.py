@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -222,13 +221,6 @@ def test_a_byte_order_mark_counts_only_at_the_start_of_a_file() -> None:
     assert [(item.position, item.reason) for item in later.rejected] == [(50, "invalid-json")]
 
 
-@pytest.mark.parametrize("block", [b"", BOM])
-def test_a_block_without_lines_has_no_documents(block: bytes) -> None:
-    batch = TEXT.parse(block, 0, 0)
-    assert (batch.texts, batch.positions.tolist(), batch.rejected) == ([], [], [])
-    assert num_bytes(batch) == len(block)
-
-
 @pytest.mark.parametrize("broken", [b'"}\n{"}', b'\n{"y": 1}}', b"[{}\n{}]}", b"{}\n}"])
 def test_a_record_over_two_lines_cannot_hide_behind_two_records_on_one(broken: bytes) -> None:
     """Three lines and up to three records, but not one a line."""
@@ -257,15 +249,6 @@ def test_a_block_is_parsed_as_its_lines_are_one_by_one(
         start += len(line)
     assert contents(batch) == joined(alone)
     assert num_bytes(batch) == len(block)
-
-
-@given(st.lists(st.sampled_from([line for line, _ in READ.values()]), min_size=1, max_size=8))
-@settings(deadline=None)
-def test_good_lines_stay_good_in_any_company(chosen: list[bytes]) -> None:
-    texts = dict(READ.values())
-    batch = TEXT.parse(b"".join(line + b"\n" for line in chosen), 0, 0)
-    assert batch.texts == [texts[line] for line in chosen]
-    assert batch.positions.tolist() == np.cumsum([0, *(len(x) + 1 for x in chosen)])[:-1].tolist()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

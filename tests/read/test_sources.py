@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.core.errors import InputChangedError, StorageError, UserError
-from tokenmill.read.places.local import real_paths, regular_file
+from tokenmill.read.places.local import regular_file
 from tokenmill.read.sources import find_sources
 
 LINE = b'{"text": "a"}\n'
@@ -97,12 +97,6 @@ def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
             find_sources(inputs)
 
 
-def test_a_pipe_is_refused_without_being_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(UserError, match="an input is not a regular file"):
-        find_sources([str(tmp_path)])
-
-
 def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling.jsonl").symlink_to("nowhere")
     (tmp_path / "empty").mkdir()
@@ -129,23 +123,6 @@ def test_a_folder_that_cannot_be_listed_is_not_passed_over(
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UserError, match="cannot read a folder"):
-        find_sources([str(tmp_path)])
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_utf16_is_refused_with_the_command_that_converts_it(
-    encoding: str, compress: type, tmp_path: Path
-) -> None:
-    put(tmp_path, "a.txt", data=compress("\ufeffsome text".encode(encoding)))
-    with pytest.raises(UserError, match="UTF-16") as caught:
-        find_sources([str(tmp_path / "a.txt")])
-    assert "iconv -f UTF-16 -t UTF-8 a.txt" in caught.value.hint
-
-
-def test_bytes_of_no_known_kind_are_refused(tmp_path: Path) -> None:
-    put(tmp_path, "model.bin", data=b"\x00\x01\x02")
-    with pytest.raises(UserError, match="binary data"):
         find_sources([str(tmp_path)])
 
 
@@ -224,15 +201,3 @@ def test_an_input_on_a_failing_disk_is_a_storage_error(
     monkeypatch.setattr(Path, "stat", fail)
     with pytest.raises(StorageError, match="cannot read an input"):
         regular_file(tmp_path / "a.jsonl")
-
-
-def test_many_paths_resolve_as_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "a").touch()
-    (tmp_path / "folder" / "link").symlink_to("../b")
-    (tmp_path / "b").touch()
-    (tmp_path / "other").symlink_to("folder")
-    monkeypatch.chdir(tmp_path)
-    names = ["b", "folder/a", "folder/link", "other/a", "other/link", "other/../b", "./folder/a"]
-    paths = [Path(name) for name in names]
-    assert real_paths(paths) == {path: path.resolve() for path in paths}

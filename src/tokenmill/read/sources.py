@@ -237,11 +237,6 @@ def format_names() -> tuple[str, ...]:
     return (AUTO, *FORMATS.built_in, *FORMATS.registered)
 
 
-def is_format(name: str) -> bool:
-    """Return whether a name is a valid format; packages are only loaded for unknown names."""
-    return name == AUTO or name in FORMATS
-
-
 def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str, str]:
     """Return the format and the compression; a `file_format` other than "auto" overrides detection.
 
