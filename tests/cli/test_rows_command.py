@@ -139,7 +139,7 @@ def test_datasets_that_are_not_there(
 ) -> None:
     (tmp_path / "page.html").write_text("<p>")
     assert rows(config, tmp_path / "page.html", tmp_path / "rows") == 2
-    assert "unknown file format" in capsys.readouterr().err
+    assert "supported extension" in capsys.readouterr().err
     assert rows(config, tmp_path / "nowhere.jsonl", tmp_path / "rows") == 2
     assert "no such file" in capsys.readouterr().err
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text": ')

@@ -94,7 +94,7 @@ def test_a_missing_object_and_a_stranger_are_found(built: Path, remote: str) -> 
     store.replace("tokens/stranger.bin", b"")
     with pytest.raises(VerificationError) as caught:
         tokenmill.verify(remote)
-    assert f"{remote}/{name}; it is missing" in caught.value.why
+    assert f"a file of the dataset is missing; {remote}/{name}; it should have" in caught.value.why
     assert "tokens/stranger.bin" in caught.value.why
     assert caught.value.where == remote
 

@@ -186,7 +186,7 @@ def test_an_array_of_another_size_is_refused(
     with pytest.raises(VerificationError, match="a plan is damaged") as caught:
         Plan(tmp_path / "plan")
     assert caught.value.where == str(path)
-    assert caught.value.why == "it is missing, or its size does not match plan.json"
+    assert caught.value.why == "it is missing, or has another size"
 
 
 @pytest.mark.parametrize("name", ["documents", "starts", "lengths"])

@@ -8,18 +8,8 @@ from typing import Any
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.core.installed import install_command
 
-BUILDERS = {
-    "jsonl": "json",
-    "ndjson": "json",
-    "json": "json",
-    "parquet": "parquet",
-    "csv": "csv",
-    "tsv": "csv",
-    "txt": "text",
-    "arrow": "arrow",
-}
-"""Loaders of `datasets` by file suffix. The suffix of a compression may follow."""
-COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".lz4")
+FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".zst")
+"""Suffixes of names that are not those of datasets on the Hub."""
 
 
 def load(
@@ -47,14 +37,13 @@ def load(
     try:
         if any((path / saved).is_file() for saved in ("dataset_dict.json", "state.json")):
             return _chosen(datasets.load_from_disk(str(path)), split, name)
-        if not path.exists() and (name.startswith(("/", ".", "~")) or _ending(path) in BUILDERS):
+        if path.is_file():  # the suffix says how to read it
+            folder, files = str(path.absolute().parent), {"train": path.name}
+            return datasets.load_dataset(folder, data_files=files, split=split)
+        if not path.exists() and (name.startswith(("/", ".", "~")) or path.suffix in FILES):
             raise UserError("cannot load the dataset", where=name, why="no such file or folder")
-        if path.is_file():
-            arguments = {"data_files": {"train": str(path)}, **_reading(path)}
-            return datasets.load_dataset(**arguments, split=split)
-        return datasets.load_dataset(
-            str(path) if path.is_dir() else name, subset, split=split, revision=revision
-        )
+        place = str(path) if path.is_dir() else name
+        return datasets.load_dataset(place, subset, split=split, revision=revision)
     except datasets.exceptions.DatasetGenerationError as error:
         why = str(error.__cause__ or error)
         raise DataError("cannot read the dataset", where=name, why=why) from error
@@ -79,25 +68,3 @@ def _chosen(dataset: Any, split: str | None, name: str) -> Any:
         why = f"its splits are {', '.join(splits)}"
         raise UserError(f"the dataset has no split {split!r}", where=name, why=why)
     return dataset[split] if isinstance(dataset, dict) else dataset
-
-
-def _reading(path: Path) -> dict[str, Any]:
-    """Return the loader of `datasets` for a file.
-
-    Raises:
-        UserError: the name of the file says nothing.
-    """
-    ending = _ending(path)
-    if ending not in BUILDERS:
-        why = f"known suffixes are {', '.join(f'.{known}' for known in BUILDERS)}"
-        hint = "rename the file, or use tokenmill build, which reads more formats"
-        raise UserError("unknown file format", where=str(path), why=why, hint=hint)
-    return {"path": BUILDERS[ending], **({"sep": "\t"} if ending == "tsv" else {})}
-
-
-def _ending(path: Path) -> str:
-    """The suffix of a file name, without that of a compression."""
-    plain = path.name
-    for compression in COMPRESSIONS:
-        plain = plain.removesuffix(compression)
-    return Path(plain).suffix.removeprefix(".")

@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tokenmill.store.digests import file_digest
+from tokenmill.store.files import path_inside
+from tokenmill.store.manifest import FileEntry
 
 HEADER_BYTES = 128
 
@@ -23,7 +28,7 @@ class ArrayFile:
 
     def __init__(self, path: Path, dtype: str) -> None:
         self._file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115 - closed by close()
-        self._dtype = np.dtype(dtype)
+        self._path, self._dtype = path, np.dtype(dtype)
         self.length = 0
         self._file.write(_header(self._dtype, 0))
 
@@ -32,13 +37,18 @@ class ArrayFile:
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self.length += len(values)
 
-    def finish(self) -> None:
-        """Write the final length into the header and flush the file to disk."""
+    def finish(self) -> FileEntry:
+        """Write the final length into the header, flush the file to disk, and describe it."""
         self._file.seek(0)
         self._file.write(_header(self._dtype, self.length))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
+        return FileEntry(
+            name=self._path.name,
+            bytes=self._path.stat().st_size,
+            xxh3_128=file_digest(self._path),
+        )
 
     def close(self) -> None:
         """Close an unfinished file that is no longer needed."""
@@ -58,6 +68,25 @@ def open_array(path: Path, dtypes: tuple[str, ...], length: int) -> npt.NDArray[
                 return np.empty(0, dtype)
             return np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
     return None
+
+
+def open_listed(
+    folder: Path, name: str, files: Iterable[FileEntry], dtypes: tuple[str, ...], length: int
+) -> npt.NDArray[Any]:
+    """Return the memory map of an array in a folder that lists its `files`.
+
+    Raises:
+        ValueError: it is missing, or not such an array of the listed size.
+        VerificationError: it is a link to outside the folder.
+    """
+    path = path_inside(folder, name)
+    entry = next((file for file in files if file.name == name), None)
+    if entry is None or not path.is_file() or path.stat().st_size != entry.bytes:
+        raise ValueError("it is missing, or has another size")
+    array = open_array(path, dtypes, length)
+    if array is None:
+        raise ValueError(f"it is not an array of {length} numbers of type {dtypes[0]}")
+    return array
 
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:

@@ -125,3 +125,13 @@ def _refuse_other_version(found: Any, kind: type[Any], where: str) -> None:
             if found.format_version > version
             else "make it again with this tokenmill",
         )
+
+
+def wrong_size(where: str, expected: int, found: int | None) -> VerificationError:
+    """Return the error for a file with the wrong size; `found` is None if it is missing."""
+    return VerificationError(
+        "a file of the dataset is missing" if found is None else "a file has the wrong size",
+        where=where,
+        why=f"it should have {expected} bytes" + ("" if found is None else f", found {found}"),
+        hint=RESTORE,
+    )

@@ -15,11 +15,12 @@ from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.store.canonical import wrong_size
 from tokenmill.store.documents_table import read_documents
 from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
-from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest, wrong_size
+from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Shard:
         if self._origin is not None and part == "parquet":
             self._origin.obtain([file])
         elif self._origin is not None and part != "bin":
-            self._origin.indexes.obtain([file])
+            self._origin.fetcher.obtain(self._origin.index_requests([file]))
         return self._folder / file.name
 
     @cached_property
@@ -111,8 +112,7 @@ class Shard:
         data = path.read_bytes()
         expected = self.entry.files[SHARD_PARTS.index("xxh3")].bytes
         if len(data) != expected:
-            why = f"it should have {expected} bytes, but has {len(data)}"
-            raise VerificationError("a file of the dataset is damaged", where=str(path), why=why)
+            raise wrong_size(str(path), expected, len(data))
         return np.frombuffer(data, "<u8")
 
     @cached_property
@@ -224,7 +224,8 @@ class Dataset:
     def announce_pass(self) -> None:
         """Start to download the indexes of all shards, for a dataset in a bucket."""
         if self.origin is not None:
-            self.origin.indexes.announce([shard.entry.files[1] for shard in self.shards])
+            indexes = self.origin.index_requests(shard.entry.files[1] for shard in self.shards)
+            self.origin.fetcher.announce(indexes)
 
     def _check_sizes(self) -> None:
         """Raise a VerificationError if a file is missing or has the wrong size."""

@@ -14,8 +14,8 @@ import os
 import weakref
 from pathlib import Path
 
-from tokenmill.core.errors import StorageError, VerificationError
-from tokenmill.store.canonical import RESTORE
+from tokenmill.core.errors import StorageError
+from tokenmill.store.canonical import wrong_size
 
 MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -46,12 +46,7 @@ class FileMap:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
             if found.st_size != size:
-                raise VerificationError(
-                    "a file of the dataset has the wrong size",
-                    where=str(path),
-                    why=f"it should have {size} bytes, but has {found.st_size}",
-                    hint=RESTORE,
-                )
+                raise wrong_size(str(path), size, found.st_size)
             address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
         if address is None or address == MAP_FAILED:
             why = os.strerror(ctypes.get_errno())

@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import is_safe_path
-from tokenmill.store.canonical import RESTORE, unseal
+from tokenmill.store.canonical import unseal
 from tokenmill.store.digests import num_blocks
 from tokenmill.store.layout import index_bytes, token_dtype
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, TokenizerEntry
@@ -23,16 +23,6 @@ from tokenmill.store.policies import Policies
 
 SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
 TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
-
-
-def wrong_size(where: str, expected: int, found: int | None) -> VerificationError:
-    """Return the error for a file with the wrong size; `found` is None if it is missing."""
-    return VerificationError(
-        "a file of the dataset is missing" if found is None else "a file has the wrong size",
-        where=where,
-        why=f"it should have {expected} bytes, found {found}",
-        hint=RESTORE,
-    )
 
 
 def find_manifest(data: bytes | None, location: str, why: str) -> tuple[bytes, Manifest]:

@@ -30,13 +30,12 @@ from tokenmill.core.paths import is_safe_path, local_path
 from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.core.suggestions import nearest
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.store.arrays import ArrayFile, open_array
+from tokenmill.store.arrays import ArrayFile, open_listed
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
     held_beside,
-    path_inside,
     remove_folder,
     storage_errors,
     take_name,
@@ -144,16 +143,7 @@ class PlanWriter:
             OutputConflictError: the folder exists, and is not a plan that may be overwritten.
         """
         with storage_errors("write the plan", self.folder):
-            for file in self._files.values():
-                file.finish()
-            entries = [
-                FileEntry(
-                    name=f"{name}.npy",
-                    bytes=(self._temporary / f"{name}.npy").stat().st_size,
-                    xxh3_128=file_digest(self._temporary / f"{name}.npy"),
-                )
-                for name in ARRAYS
-            ]
+            entries = [self._files[name].finish() for name in ARRAYS]
             identity = [dataset_id, options, [entry.xxh3_128 for entry in entries]]
             plan = PlanManifest(
                 plan_id=xxhash.xxh3_128_hexdigest(canonical_json(identity)),
@@ -258,17 +248,12 @@ class Plan:
         self._is_checked = True
 
     def _array(self, name: str, length: int) -> npt.NDArray[Any]:
-        path = path_inside(self.folder, f"{name}.npy")
         kinds = {"offsets": ("<i8",), "documents": ("<u4", "<u8")}.get(name, ("<u4",))
-        entry = next((file for file in self.manifest.files if file.name == path.name), None)
-        if entry is not None and path.is_file() and path.stat().st_size == entry.bytes:
-            array = open_array(path, kinds, length)
-            if array is not None:
-                return array
-            problem = f"it is not an array of {length} numbers of type {kinds[0]}"
-        else:
-            problem = "it is missing, or its size does not match plan.json"
-        raise self.damaged(problem, path)
+        file = f"{name}.npy"
+        try:
+            return open_listed(self.folder, file, self.manifest.files, kinds, length)
+        except ValueError as error:
+            raise self.damaged(str(error), self.folder / file) from error
 
 
 def open_plan(dataset: Dataset, name: str | Path) -> Plan:

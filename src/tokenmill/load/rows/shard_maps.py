@@ -76,7 +76,8 @@ class ShardMaps:
         if not len(missing):
             return
         if self._origin is not None:
-            self._origin.indexes.obtain(self._index_files(missing))
+            indexes = self._origin.index_requests(self._index_files(missing))
+            self._origin.fetcher.obtain(indexes)
         mapped = np.flatnonzero(self.table[:, 0])
         too_many = len(mapped) + len(missing) - MOST_MAPPED
         if too_many > 0:
@@ -89,13 +90,15 @@ class ShardMaps:
     def announce(self, shards: Int64Array) -> None:
         """Start to fetch the indexes of shards, if the dataset is in a bucket."""
         if self._origin is not None:
-            self._origin.indexes.announce(self._index_files(self._missing(shards)))
+            missing = self._index_files(self._missing(shards))
+            self._origin.fetcher.announce(self._origin.index_requests(missing))
 
     def can_map(self, shards: Int64Array) -> bool:
         """Return whether the announced indexes of shards have arrived."""
         if self._origin is None:
             return True
-        return self._origin.indexes.has(self._index_files(self._missing(shards)))
+        missing = self._index_files(self._missing(shards))
+        return self._origin.fetcher.has(file.name for file in missing)
 
     def _missing(self, shards: Int64Array) -> Int64Array:
         """Return those of the shards that are not mapped in this process."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.paths import is_safe_path, local_path
-from tokenmill.store.canonical import RESTORE, unseal
+from tokenmill.store.canonical import RESTORE, unseal, wrong_size
 from tokenmill.store.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.store.dataset import PLAN_NAME
 from tokenmill.store.files import path_inside, storage_errors
@@ -151,11 +151,8 @@ class End:
         sizes = self.sizes(folders_of(files)) if self.can_list else {}
         for file in files:
             size = sizes.get(file.name, self.store.size(file.name))
-            if size is None:
-                raise self.damaged(file.name, "it is missing")
             if size != file.bytes:
-                why = f"it should have {file.bytes} bytes, and has {size}"
-                raise self.damaged(file.name, why)
+                raise wrong_size(f"{self.location}/{file.name}", file.bytes, size)
 
     def damaged(self, name: str, why: str) -> VerificationError:
         """Return the error for a damaged file."""

@@ -21,12 +21,12 @@ from tokenmill.core.errors import OutputConflictError, UserError, VerificationEr
 from tokenmill.core.paths import local_path
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
-from tokenmill.store.arrays import ArrayFile, open_array
+from tokenmill.store.arrays import ArrayFile, open_listed
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.counts.merging import LeftOut, Merge, merged
 from tokenmill.store.counts.runs import check_words
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import path_inside, storage_errors
+from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
 
 COUNTS_NAME = "counts.json"
@@ -134,15 +134,10 @@ def _write_group(stem: Path, name: str, merge: Merge, left_out: LeftOut) -> Grou
                 files["counts"].append(part.counts)
                 num_bytes += part.num_bytes
                 occurrences += part.num_occurrences
-            for file in files.values():
-                file.finish()
+            written = [file.finish() for file in files.values()]
         finally:
             for file in files.values():
                 file.close()
-        written = [
-            FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))
-            for path in paths.values()
-        ]
     return GroupEntry(
         name=name,
         words=files["counts"].length,
@@ -214,17 +209,15 @@ class CountsFolder:
             "counts": group.words,
         }
         arrays = {}
-        entries = {file.name: file for file in group.files}
+        digests = {file.name: file.xxh3_128 for file in group.files}
         for part, dtype in _ARRAYS.items():
             name = f"{number:05d}.{part}.npy"
-            path = path_inside(self.folder, name)
-            entry = entries.get(name)
-            array = None
-            if entry and path.is_file() and path.stat().st_size == entry.bytes:
-                array = open_array(path, (dtype,), lengths[part]) if lengths[part] >= 0 else None
-            if array is None or entry is None:
-                raise self._damaged(path, f"it does not match {COUNTS_NAME}")
-            if file_digest(path) != entry.xxh3_128:
+            path = self.folder / name
+            try:
+                array = open_listed(self.folder, name, group.files, (dtype,), max(lengths[part], 0))
+            except ValueError as error:
+                raise self._damaged(path, str(error)) from error
+            if file_digest(path) != digests[name]:
                 raise self._damaged(path, f"its digest differs from the one in {COUNTS_NAME}")
             # Slicing a memmap takes several times as long as slicing a plain array.
             arrays[part] = array.view(np.ndarray)

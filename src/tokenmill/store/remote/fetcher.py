@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -140,14 +141,43 @@ class Fetcher:
                     )
                 self._restart()
 
-    def look(self) -> None:
-        """Read available answers without waiting."""
-        with self.alone():
-            self._drain(0)
-
     def is_running(self, number: int) -> bool:
         """Return whether a request is running, as far as this process knows."""
         return number in self._running
+
+    def announce(self, files: Iterable[FetchFile]) -> None:
+        """Start to download files, unless this process has asked for them before."""
+        with self.alone():
+            new = [file for file in files if file.key not in self._asked]
+            numbers = self.send(new) if new else []
+            self._asked.update(zip((file.key for file in new), numbers, strict=True))
+
+    def has(self, keys: Iterable[str]) -> bool:
+        """Return whether all of these announced files have arrived."""
+        with self.alone():
+            self._drain(0)
+            return not any(self._asked.get(key) in self._running for key in keys)
+
+    def obtain(self, files: Collection[FetchFile]) -> None:
+        """Wait until files are there; a file that was there and is missing comes again.
+
+        Raises:
+            VerificationError: a file is damaged.
+            UserError: the store denied access.
+            StorageError: the store or the file system fails.
+        """
+        with self.alone():
+            for file in files:
+                number = self._asked.get(file.key)
+                is_done = number not in self._running and number not in self._answers
+                if is_done and not Path(file.path).is_file():
+                    self._asked.pop(file.key, None)
+            self.announce(files)
+            keys = {self._asked[file.key]: file.key for file in files}
+            for number, answer in self.wait(keys).items():
+                if answer.failure is not None:
+                    del self._asked[keys[number]]
+                    raise answer.failure.rebuild()
 
     def _is_worth_waiting(self, numbers: Collection[int]) -> bool:
         """Return whether some of the requests are running and none has failed."""
@@ -164,6 +194,8 @@ class Fetcher:
     def _forget(self) -> None:
         self._running: dict[int, Request] = {}
         self._answers: dict[int, Answer] = {}
+        self._asked: dict[str, int] = {}
+        """The announced files of this process, with the numbers of their requests."""
 
     def _restart(self) -> None:
         """Start a new process and send it the unfinished requests."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from tokenmill.core.errors import MissingObjectError, UserError, VerificationError
 from tokenmill.core.paths import is_safe_path
+from tokenmill.store.canonical import wrong_size
 from tokenmill.store.cloud.names import WEB, ObjectName
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
 from tokenmill.store.files import path_inside, sizes_inside, storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
-from tokenmill.store.manifest_checks import check_file_names, find_manifest, wrong_size
+from tokenmill.store.manifest_checks import check_file_names, find_manifest
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
 from tokenmill.store.remote.fetcher import FetchBlocks, Fetcher, FetchFile, ListFolder
 
@@ -126,10 +125,13 @@ class Origin:
             if leaf == "plan.json" and is_safe_path(name) and "/" not in name:
                 self.obtain_plan(name)
 
-    @cached_property
-    def indexes(self) -> IndexFiles:
-        """The token indexes and block digests of shards."""
-        return IndexFiles(self)
+    def index_requests(self, files: Iterable[FileEntry]) -> list[FetchFile]:
+        """Return requests for `.idx` and `.xxh3` files of shards.
+
+        Each process verifies their digests on first use, even if they were cached before. Truncated
+        or damaged files are downloaded again.
+        """
+        return [self.file_request(file.name, file, is_compared=True) for file in files]
 
     def path(self, name: str) -> Path:
         """Return the path of a file in the cache; its name is not trusted.
@@ -211,71 +213,3 @@ def _manifest(origin: Origin) -> Manifest:
         origin.obtain_small(MANIFEST_NAME, path)
         data = path.read_bytes()
     return find_manifest(data, origin.location, "it has no manifest.json")[1]
-
-
-class IndexFiles:
-    """The `.idx` and `.xxh3` files of shards in a cache.
-
-    Each process verifies their digests on first use, even if they were cached before. Truncated or
-    damaged files are downloaded again.
-    """
-
-    def __init__(self, origin: Origin) -> None:
-        self._origin, self._fetcher = origin, origin.fetcher
-        self._pid = 0
-
-    def announce(self, files: Collection[FileEntry]) -> None:
-        """Start to download files."""
-        with self._fetcher.alone():
-            self._announce(files)
-
-    def _announce(self, files: Collection[FileEntry]) -> None:
-        self._begin_in_this_process()
-        missing = [file for file in files if file.name not in self._known]
-        requests = [
-            self._origin.file_request(file.name, file, is_compared=True) for file in missing
-        ]
-        self._known.update(file.name for file in missing)
-        if requests:
-            numbers = self._fetcher.send(requests)
-            self._coming.update(
-                (file.name, number) for file, number in zip(missing, numbers, strict=True)
-            )
-
-    def has(self, files: Collection[FileEntry]) -> bool:
-        """Return whether all of these announced files have arrived."""
-        with self._fetcher.alone():
-            self._begin_in_this_process()
-            self._fetcher.look()
-            numbers = (self._coming.get(file.name) for file in files)
-            return not any(each is not None and self._fetcher.is_running(each) for each in numbers)
-
-    def obtain(self, files: Collection[FileEntry]) -> None:
-        """Wait until files are in the cache.
-
-        Raises:
-            VerificationError: a file is damaged, or its name points outside the cache.
-            UserError: the store denied access.
-            StorageError: the store or the cache's file system fails.
-        """
-        with self._fetcher.alone():
-            self._obtain(files)
-
-    def _obtain(self, files: Collection[FileEntry]) -> None:
-        self._begin_in_this_process()
-        for file in files:
-            if file.name not in self._coming and not self._origin.path(file.name).is_file():
-                self._known.discard(file.name)
-        self._announce(files)
-        names = {self._coming[file.name]: file.name for file in files if file.name in self._coming}
-        for number, answer in self._fetcher.wait(names).items():
-            del self._coming[names[number]]
-            if answer.failure is not None:
-                self._known.discard(names[number])
-                raise answer.failure.rebuild()
-
-    def _begin_in_this_process(self) -> None:
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._known: set[str] = set()
-            self._coming: dict[str, int] = {}
