@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from tokenmill.encode.splitters import find_split
 from tokenmill.encode.splitters import load_splitter, word_splitters
-from tokenmill.store.counts.folder import Description, write_counts
+from tokenmill.store.counts.folder import CountsManifest, write_counts
 from tokenmill.encode.words.table import WordTable
 tokenizer, out, *files = sys.argv[1:]
 split = find_split(tokenizer)
@@ -39,7 +39,7 @@ splitter = load_splitter(split, word_splitters(split)[0], 1 << 28)
 table = WordTable()
 for file in files:
     splitter.count(Path(file).read_text("utf-8").split("\\n"), table)
-write_counts(Path(out), Description(split), {"": [table.take()]})
+write_counts(Path(out), CountsManifest(split=split), {"": [table.take()]})
 """
 CHANGE = """
 import sys

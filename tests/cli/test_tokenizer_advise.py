@@ -11,13 +11,13 @@ import tokenmill
 from tokenmill.cli import main
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import named_split
-from tokenmill.store.counts.folder import Description, write_counts
+from tokenmill.store.counts.folder import CountsManifest, write_counts
 
 
 def counts_folder(folder: Path) -> Path:
     words = {f" w{i * 7919 % 1000}".encode(): 1 + 1000 // (i + 1) for i in range(1000)}
     groups = {"en": [WordCounts.of(words)], "xx": [WordCounts.of({b" only": 5})]}
-    write_counts(folder, Description(named_split("gpt2")), groups)
+    write_counts(folder, CountsManifest(split=named_split("gpt2")), groups)
     return folder
 
 

@@ -13,7 +13,7 @@ from tokenmill.core.errors import OutputConflictError, UserError, VerificationEr
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
 from tokenmill.store.counts.folder import (
-    Description,
+    CountsManifest,
     merge_counts,
     open_counts,
     sampling_weights,
@@ -75,7 +75,7 @@ def test_a_run_is_read_as_it_was_written(groups: dict[str, dict[bytes, int]]) ->
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     groups = {"en": [words(the=5, cat=1), words(the=2, a=1)], "de": [words(die=4, a=2)]}
-    write_counts(tmp_path / "counts", Description(BYTES, by="language"), groups)
+    write_counts(tmp_path / "counts", CountsManifest(split=BYTES, by="language"), groups)
     return tmp_path / "counts"
 
 
@@ -98,7 +98,9 @@ def test_weights_whose_sums_overflow_are_refused(folder: Path, tmp_path: Path) -
     for weight in (1 << 50, 1 << 62, 1 << 63, 10**20):
         with pytest.raises(UserError, match="too large to add up"):
             counts.total({"en": weight})
-    write_counts(tmp_path / "half", Description(BYTES, by="language"), {"en": [words(z=1 << 52)]})
+    write_counts(
+        tmp_path / "half", CountsManifest(split=BYTES, by="language"), {"en": [words(z=1 << 52)]}
+    )
     half = open_counts(tmp_path / "half")
     with pytest.raises(UserError, match="too large to add up"):
         merge_counts([half] * 3, tmp_path / "all")
@@ -106,15 +108,15 @@ def test_weights_whose_sums_overflow_are_refused(folder: Path, tmp_path: Path) -
 
 def test_rare_words_are_left_out_of_the_sum_and_counted(tmp_path: Path) -> None:
     runs = [words(the=1, cat=1, oddly=1), words(the=1, cat=1)]
-    write_counts(tmp_path, Description(BYTES, min_count=2), {"": runs})
+    write_counts(tmp_path, CountsManifest(split=BYTES, min_count=2), {"": runs})
     counts = open_counts(tmp_path)
     assert counts.total().to_dict() == {b"cat": 2, b"the": 2}
     assert counts.left_out == LeftOut(words=1, occurrences=1, bytes=5)
 
 
 def test_equal_words_make_equal_folders_however_they_came(tmp_path: Path) -> None:
-    write_counts(tmp_path / "a", Description(BYTES), {"": [words(x=1), words(x=2, y=1)]})
-    write_counts(tmp_path / "b", Description(BYTES), {"": [words(x=3), words(y=1)]})
+    write_counts(tmp_path / "a", CountsManifest(split=BYTES), {"": [words(x=1), words(x=2, y=1)]})
+    write_counts(tmp_path / "b", CountsManifest(split=BYTES), {"": [words(x=3), words(y=1)]})
     names = [path.name for path in sorted((tmp_path / "a").iterdir())]
     assert names == ["00000.counts.npy", "00000.offsets.npy", "00000.words.npy", "counts.json"]
     for name in names:
@@ -123,7 +125,7 @@ def test_equal_words_make_equal_folders_however_they_came(tmp_path: Path) -> Non
 
 def test_folders_of_counts_add_up(folder: Path, tmp_path: Path) -> None:
     groups = {"en": [words(the=1)], "fr": [words(le=1)]}
-    write_counts(tmp_path / "more", Description(BYTES, by="language"), groups)
+    write_counts(tmp_path / "more", CountsManifest(split=BYTES, by="language"), groups)
     merge_counts([open_counts(folder), open_counts(tmp_path / "more")], tmp_path / "all")
     assert {name: c.to_dict() for name, c in open_counts(tmp_path / "all").groups.items()} == {
         "de": {b"a": 2, b"die": 4},
@@ -135,10 +137,12 @@ def test_folders_of_counts_add_up(folder: Path, tmp_path: Path) -> None:
 
 
 def test_counts_that_mean_different_things_do_not_add_up(folder: Path, tmp_path: Path) -> None:
-    write_counts(tmp_path / "spaces", Description(SPACES, by="language"), {"en": [words(a=1)]})
+    write_counts(
+        tmp_path / "spaces", CountsManifest(split=SPACES, by="language"), {"en": [words(a=1)]}
+    )
     with pytest.raises(UserError, match="different splits"):
         merge_counts([open_counts(folder), open_counts(tmp_path / "spaces")], tmp_path / "all")
-    write_counts(tmp_path / "source", Description(BYTES, by="input"), {"en": [words(a=1)]})
+    write_counts(tmp_path / "source", CountsManifest(split=BYTES, by="input"), {"en": [words(a=1)]})
     with pytest.raises(UserError, match="different groups"):
         merge_counts([open_counts(folder), open_counts(tmp_path / "source")], tmp_path / "all")
 

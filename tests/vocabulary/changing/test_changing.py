@@ -17,7 +17,7 @@ from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import named_split, split_of
-from tokenmill.store.counts.folder import Description, write_counts
+from tokenmill.store.counts.folder import CountsManifest, write_counts
 from tokenmill.store.embedding_plan import read_embedding_plan
 from vocabulary.changing.changing_kit import counted, opened
 
@@ -41,7 +41,7 @@ def base(tmp_path: Path) -> Path:
 @pytest.fixture
 def counts(tmp_path: Path) -> Path:
     split = split_of(byte_level_json())
-    write_counts(tmp_path / "counts", Description(split), {"": [WORDS]})
+    write_counts(tmp_path / "counts", CountsManifest(split=split), {"": [WORDS]})
     return tmp_path / "counts"
 
 
@@ -108,7 +108,7 @@ def test_a_trimmed_tokenizer_comes_with_the_new_id_of_each_old_one(
 def test_texts_are_counted_first(base: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("bcbc bcd abc")
     words = counted(opened(byte_level_json()), ["bcbc bcd abc"])
-    write_counts(tmp_path / "counts", Description(named_split("gpt2")), {"": [words]})
+    write_counts(tmp_path / "counts", CountsManifest(split=named_split("gpt2")), {"": [words]})
     trimmed = [tmp_path / "of_texts", tmp_path / "of_counts"]
     tokenmill.trim_tokenizer(base, tmp_path / "a.txt", trimmed[0], to=258)
     tokenmill.trim_tokenizer(base, tmp_path / "counts", trimmed[1], to=258)
@@ -119,7 +119,7 @@ def test_texts_are_counted_first(base: Path, tmp_path: Path) -> None:
 
 def test_words_of_another_split_are_refused(base: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts"
-    write_counts(counts, Description(named_split("llama3")), {"": [WORDS]})
+    write_counts(counts, CountsManifest(split=named_split("llama3")), {"": [WORDS]})
     with pytest.raises(UserError, match="not split like the tokenizer splits them") as caught:
         tokenmill.extend_tokenizer(base, counts, tmp_path / "out", add=2)
     assert "they were counted with the split llama3" in str(caught.value)
@@ -131,7 +131,7 @@ def test_words_between_spaces_serve_tokenizers_that_cut_nothing(tmp_path: Path) 
     (tmp_path / "llama2.json").write_bytes(trained("llama2").data)
     pieces = [b"\xe2\x96\x81" + word.encode() for text in SENTENCES for word in text.split(" ")]
     words = WordCounts.of({word: pieces.count(word) for word in pieces})
-    write_counts(tmp_path / "counts", Description(named_split("metaspace")), {"": [words]})
+    write_counts(tmp_path / "counts", CountsManifest(split=named_split("metaspace")), {"": [words]})
     change = tokenmill.extend_tokenizer(
         tmp_path / "llama2.json", tmp_path / "counts", tmp_path / "out", add=3, min_frequency=1
     )
@@ -153,7 +153,7 @@ def test_a_rank_file_becomes_a_tokenizer_json(
     (tmp_path / "gpt2.tiktoken").write_bytes(file.data)
     split = named_split("gpt2")
     words = counted(opened(byte_level_json()), SENTENCES * 2)
-    write_counts(tmp_path / "counts", Description(split), {"": [words]})
+    write_counts(tmp_path / "counts", CountsManifest(split=split), {"": [words]})
     out = tmp_path / "out"
     tokenmill.extend_tokenizer(tmp_path / "gpt2.tiktoken", tmp_path / "counts", out, add=5)
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))

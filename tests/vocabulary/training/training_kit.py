@@ -12,7 +12,7 @@ from tokenmill.encode.split_file import find_split
 from tokenmill.encode.splitters import LIBRARY, load_splitter
 from tokenmill.encode.words.splits import Digits, with_digits
 from tokenmill.encode.words.table import WordTable
-from tokenmill.store.counts.folder import Description, write_counts
+from tokenmill.store.counts.folder import CountsManifest, write_counts
 from tokenmill.vocabulary.training.options import make_train_options
 from tokenmill.vocabulary.training.train import TrainReport, train
 
@@ -38,7 +38,9 @@ def counted(
         table = WordTable()
         splitter.count(members, table)
         groups[name] = [table.take()]
-    write_counts(folder, Description(split=found, by="language" if len(groups) > 1 else ""), groups)
+    write_counts(
+        folder, CountsManifest(split=found, by="language" if len(groups) > 1 else ""), groups
+    )
     return folder
 
 

@@ -47,7 +47,7 @@ from tokenmill.store.counts.folder import (
     COUNTS_FORMAT,
     COUNTS_NAME,
     CountsFolder,
-    Description,
+    CountsManifest,
     merge_counts,
     open_counts,
     write_counts,
@@ -192,9 +192,9 @@ class CountTask(Task[CountReport]):
         sweep(workspace)
         return CountReport(counts, run, None, remarks=tuple(remarks))
 
-    def _describe(self, receipts: Sequence[Receipt], quarantined: dict[int, str]) -> Description:
+    def _describe(self, receipts: Sequence[Receipt], quarantined: dict[int, str]) -> CountsManifest:
         sources = describe_sources(self.sources, receipts, quarantined)
-        return Description(
+        return CountsManifest(
             split=self.split,
             by=(self.recipe.by or "").removesuffix("?"),
             min_count=self.recipe.min_count,
@@ -226,7 +226,7 @@ def group_names(inputs: Sequence[str]) -> list[str]:
     ]
 
 
-def _merge_runs(folder: Path, description: Description, receipts: Sequence[Receipt]) -> None:
+def _merge_runs(folder: Path, description: CountsManifest, receipts: Sequence[Receipt]) -> None:
     """Merge the runs of all units into the folder, which completes the counts.
 
     Raises:

@@ -9,7 +9,6 @@ counts.json             what was counted, how, and the digests of all files; wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,42 +53,31 @@ class CountsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     format: str = COUNTS_FORMAT
     format_version: int = COUNTS_VERSION
-    counts_id: str
+    counts_id: str = ""
     """Digest of the split and the groups, without the sources, in 32 hexadecimal digits."""
     split: Split
-    by: str
-    """What words are grouped by: "", "input", or the name of a column."""
-    min_count: Count
-    """Rarer words were omitted."""
-    policies: dict[str, Any]
-    """The options for reading the sources."""
-    totals: Counts
-    sources: list[SourceEntry]
-    groups: list[GroupEntry]
-    digest: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A description of what was counted, without the words."""
-
-    split: Split
     by: str = ""
-    min_count: int = 1
-    policies: dict[str, Any] = field(default_factory=dict)
-    totals: Counts = field(default_factory=Counts)
-    sources: list[SourceEntry] = field(default_factory=list)
+    """What words are grouped by: "", "input", or the name of a column."""
+    min_count: Count = 1
+    """Rarer words were omitted."""
+    policies: dict[str, Any] = {}
+    """The options for reading the sources."""
+    totals: Counts = msgspec.field(default_factory=Counts)
+    sources: list[SourceEntry] = []
+    groups: list[GroupEntry] = []
+    digest: str = ""
 
 
 def write_counts(
     folder: Path,
-    description: Description,
+    description: CountsManifest,
     groups: Mapping[str, Sequence[WordCounts]],
     left_out: Mapping[str, LeftOut] | None = None,
 ) -> CountsManifest:
     """Merge the runs of each group into a folder, in bounded memory.
 
-    `left_out` are rare words that were already removed from the runs.
+    `description` is the manifest without groups. `left_out` are rare words that were already
+    removed from the runs.
 
     Raises:
         StorageError: the file system fails.
@@ -107,16 +95,8 @@ def write_counts(
     ]
     identity = [_behaviour(description.split), description.min_count]
     identity += [[group.name, [file.xxh3_128 for file in group.files]] for group in entries]
-    manifest = CountsManifest(
-        counts_id=xxhash.xxh3_128_hexdigest(canonical_json(identity)),
-        split=description.split,
-        by=description.by,
-        min_count=description.min_count,
-        policies=description.policies,
-        totals=description.totals,
-        sources=description.sources,
-        groups=entries,
-    )
+    counts_id = xxhash.xxh3_128_hexdigest(canonical_json(identity))
+    manifest = msgspec.structs.replace(description, counts_id=counts_id, groups=entries)
     return write_sealed(folder / COUNTS_NAME, manifest)
 
 
@@ -271,11 +251,9 @@ def merge_counts(
             groups.setdefault(group.name, []).append(counts.groups[group.name])
             earlier = left_out.get(group.name, LeftOut())
             left_out[group.name] = earlier + group.left_out
-    description = Description(
-        split=first.split,
-        by=first.manifest.by,
+    description = msgspec.structs.replace(
+        first.manifest,
         min_count=max(min_count, *(counts.manifest.min_count for counts in folders)),
-        policies=first.manifest.policies,
         totals=totals,
         sources=[source for counts in folders for source in counts.manifest.sources],
     )
