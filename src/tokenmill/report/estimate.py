@@ -71,20 +71,8 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
         UserError: the recipe cannot be carried out, as a build would say.
         DataError: the sample has no document, and a file is damaged.
     """
-    access = Access("sample", recipe.resources.cache_dir)
-    resources = choose_resources(recipe.resources)
-    prepared = EncodeTask.resolve(recipe, tokenizer, access).prepared(access)
-    rng = np.random.default_rng(seed)
-    effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
-    started = time.perf_counter()
-    sources = [source for source in prepared.sources if source.num_bytes]
-    drawn = draw(sources, prepared.fields, effort, rng)
-    read_seconds = time.perf_counter() - started - drawn.parse_seconds
-    if not any(block.num_documents for sample in drawn.samples for block in sample.blocks):
-        if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
-            raise damage
-        raise UserError("the sample contains no document", hint="check --text-field and --format")
-    encoder, engine = first_encoder(prepared, resources)
+    sample = open_sample(recipe, tokenizer, (EFFORT, SLOW_EFFORT), np.random.default_rng(seed))
+    prepared, drawn, encoder = sample.prepared, sample.drawn, sample.encoder
     encoder.encode(["a"])
     started = time.perf_counter()
     tokens_of_slices = _encode(drawn, encoder, prepared)
@@ -92,26 +80,18 @@ def estimate(recipe: Recipe, tokenizer: object = None, seed: int = 0) -> Estimat
     documents, tokens = estimate_totals(drawn, tokens_of_slices, len(prepared.boundary.prefix) + 1)
     num_tokens = sum(float(counts.sum()) for counts in tokens_of_slices)
     seconds = (
-        drawn.num_bytes * read_seconds / max(drawn.read_bytes, 1)
+        drawn.num_bytes * sample.read_seconds / max(drawn.read_bytes, 1)
         + drawn.num_bytes * drawn.parse_seconds / max(drawn.parsed_bytes, 1)
         + tokens.value * encode_seconds / max(num_tokens, 1)
     )
     share = _share(recipe, documents.value, tokens.value)
     documents, tokens = documents.scaled(share), tokens.scaled(share)
-    return _describe(prepared, resources, drawn, documents, tokens, seconds * share, engine)
+    return _describe(sample, documents, tokens, seconds * share)
 
 
-def _describe(
-    prepared: EncodeTask,
-    resources: Resources,
-    drawn: Drawn,
-    documents: Total,
-    tokens: Total,
-    seconds: float,
-    engine: str,
-) -> Estimate:
+def _describe(sample: Sample, documents: Total, tokens: Total, seconds: float) -> Estimate:
+    prepared, drawn, resources = sample.prepared, sample.drawn, sample.resources
     item_bytes = token_dtype(prepared.reference.largest_id).itemsize
-    blocks = [block for sample in drawn.samples for block in sample.blocks]
     per_document = INDEX_BYTES_PER_DOCUMENT + TABLE_BYTES_PER_DOCUMENT
     return Estimate(
         files=len(prepared.sources),
@@ -127,11 +107,11 @@ def _describe(
             START_SECONDS + seconds / resources.num_workers
         ),  # not a NumPy number, for JSON
         memory_bytes=resources.memory_bytes,
-        sample_documents=sum(block.num_documents for block in blocks),
-        sample_bytes=sum(block.num_bytes for block in blocks),
-        sample_rejected=sum(block.num_rejected for block in blocks),
-        sample_damaged=sum(sample.damage is not None for sample in drawn.samples),
-        engine=engine,
+        sample_documents=sum(block.num_documents for block in drawn.blocks),
+        sample_bytes=sum(block.num_bytes for block in drawn.blocks),
+        sample_rejected=sum(block.num_rejected for block in drawn.blocks),
+        sample_damaged=drawn.num_damaged,
+        engine=sample.engine,
         num_workers=resources.num_workers,
         eos_id=prepared.boundary.eos_id,
     )
@@ -162,15 +142,47 @@ def lengths_without_eos(tokens: TokenBatch, prepared: EncodeTask) -> Int64Array:
     return tokens.lengths - ends_with(tokens, prepared.boundary.eos_id)
 
 
-def first_encoder(prepared: EncodeTask, resources: Resources) -> tuple[Encoder, str]:
-    """The encoder and the name of the engine that a build would try first."""
-    control = prepared.policies.control_tokens
-    for name in prepared.job.engines:
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Sampled blocks of the inputs of a build, and the encoder that the build would try first."""
+
+    prepared: EncodeTask
+    resources: Resources
+    drawn: Drawn
+    encoder: Encoder
+    engine: str
+    read_seconds: float
+    """Seconds spent reading the blocks, without parsing."""
+
+
+def open_sample(
+    recipe: Recipe, tokenizer: object, efforts: tuple[Effort, Effort], rng: np.random.Generator
+) -> Sample:
+    """Draw a sample; `efforts` are the usual one and that of slow tokenizers.
+
+    Raises:
+        UserError: the recipe cannot be carried out, as a build would say.
+        DataError: the sample has no document, and a file is damaged.
+    """
+    access = Access("sample", recipe.resources.cache_dir)
+    resources = choose_resources(recipe.resources)
+    prepared = EncodeTask.resolve(recipe, tokenizer, access).prepared(access)
+    started = time.perf_counter()
+    sources = [source for source in prepared.sources if source.num_bytes]
+    drawn = draw(sources, prepared.fields, efforts[KINDS[prepared.file.kind].is_slow], rng)
+    read_seconds = time.perf_counter() - started - drawn.parse_seconds
+    if not any(block.num_documents for block in drawn.blocks):
+        if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
+            raise damage
+        raise UserError("found no document in the inputs", hint="check --text-field and --format")
+    for name in prepared.candidates.names:
         try:
+            control = prepared.policies.control_tokens
             engine = load_engine(name, prepared.file, control, resources.cache_bytes)
         except EngineError:
             continue
-        return Encoder(engine, prepared.reference.largest_id), name
+        encoder = Encoder(engine, prepared.reference.largest_id)
+        return Sample(prepared, resources, drawn, encoder, name, read_seconds)
     raise UserError("no engine can encode with this tokenizer")
 
 

@@ -118,6 +118,16 @@ class Drawn:
     """Whether slices contain all texts of the sampled blocks."""
 
     @property
+    def blocks(self) -> list[SampledBlock]:
+        """The sampled blocks of all sources."""
+        return [block for sample in self.samples for block in sample.blocks]
+
+    @property
+    def num_damaged(self) -> int:
+        """The number of damaged sources, which have no blocks."""
+        return sum(sample.damage is not None for sample in self.samples)
+
+    @property
     def num_bytes(self) -> float:
         """Decompressed bytes of all sources."""
         pairs = zip(self.samples, self.chances, strict=True)
@@ -131,7 +141,7 @@ class Drawn:
     @property
     def parsed_bytes(self) -> int:
         """Bytes of all sampled blocks."""
-        return sum(block.num_bytes for sample in self.samples for block in sample.blocks)
+        return sum(block.num_bytes for block in self.blocks)
 
     @property
     def parse_seconds(self) -> float:

@@ -128,15 +128,15 @@ def _sizes(report: TrainReport) -> tuple[list[str], list[list[str]]]:
     header = ["vocabulary", "tokens", "per word", "bytes per token", "unused", "fallback"]
     rows = []
     for entry, measured in zip(report.training.sizes, report.measured, strict=True):
-        tokens, num_bytes = max(measured.tokens, 1), max(measured.bytes, 1)
+        tokens, num_bytes = max(entry.tokens, 1), max(measured.bytes, 1)
         rows.append(
             [
                 f"{entry.vocabulary:,}",
-                f"{measured.tokens:,}",
-                f"{measured.tokens / max(measured.occurrences, 1):.3f}",
+                f"{entry.tokens:,}",
+                f"{entry.tokens / max(measured.occurrences, 1):.3f}",
                 f"{num_bytes / tokens:.3f}",
-                f"{measured.unused:,}",
-                f"{measured.fallback_bytes / num_bytes:.4%}",
+                f"{entry.unused:,}",
+                f"{entry.fallback_bytes / num_bytes:.4%}",
             ]
         )
     return header, rows

@@ -14,17 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.encode.kinds import KINDS
-from tokenmill.read.source import Access
-from tokenmill.report.estimate import first_encoder, lengths_without_eos
+from tokenmill.report.estimate import lengths_without_eos, open_sample
 from tokenmill.report.lengths.figures import LengthCounts
-from tokenmill.report.sampling import Drawn, Effort, SourceSample, draw
+from tokenmill.report.sampling import Drawn, Effort, SourceSample
 from tokenmill.report.totals import STANDARD_ERRORS, FloatArray, documents_of
-from tokenmill.run.machine import choose_resources
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.tasks.encode import EncodeTask
 
 EFFORT = Effort(32 << 10, 1, encoded_characters=24 << 20, parsed_bytes=24 << 20)
 SLOW_EFFORT = Effort(8 << 10, 1, encoded_characters=768 << 10, parsed_bytes=768 << 10)
@@ -125,33 +120,23 @@ def sample_lengths(
         UserError: the inputs or the tokenizer cannot be used, as a build would say.
         DataError: no document was found, and a file is damaged.
     """
-    access = Access("sample", recipe.resources.cache_dir)
-    resources = choose_resources(recipe.resources)
-    prepared = EncodeTask.resolve(recipe, tokenizer, access).prepared(access)
-    effort = SLOW_EFFORT if KINDS[prepared.file.kind].is_slow else EFFORT
-    sources = [source for source in prepared.sources if source.num_bytes]
-    drawn = draw(sources, prepared.fields, effort, rng)
-    encoder, engine = first_encoder(prepared, resources)
-    texts = [text for sample in drawn.samples for text in sample.slices]
-    if not texts:
-        if damage := next((sample.damage for sample in drawn.samples if sample.damage), None):
-            raise damage
-        raise UserError("found no document in the inputs", hint="check --text-field and --format")
+    sample = open_sample(recipe, tokenizer, (EFFORT, SLOW_EFFORT), rng)
+    drawn, prepared = sample.drawn, sample.prepared
+    texts = [text for each in drawn.samples for text in each.slices]
     lengths = np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), CALL_DOCUMENTS):
         advance("encode", start, len(texts))
-        found = encoder.encode(texts[start : start + CALL_DOCUMENTS])
+        found = sample.encoder.encode(texts[start : start + CALL_DOCUMENTS])
         lengths[start : start + CALL_DOCUMENTS] = lengths_without_eos(found, prepared)
     lengths += len(prepared.boundary.prefix) + 1
     documents = list(_by_source(drawn, lengths))
-    blocks = [block for sample in drawn.samples for block in sample.blocks]
     sampled = Sampled(
         documents=len(texts),
-        num_bytes=sum(block.num_bytes for block in blocks),
+        num_bytes=sum(block.num_bytes for block in drawn.blocks),
         input_bytes=round(drawn.num_bytes),
-        rejected=sum(block.num_rejected for block in blocks),
-        damaged=sum(sample.damage is not None for sample in drawn.samples),
-        engine=engine,
+        rejected=sum(block.num_rejected for block in drawn.blocks),
+        damaged=drawn.num_damaged,
+        engine=sample.engine,
         is_whole=all(each.chance == 1 and each.is_whole for each in documents),
     )
     counts = _extrapolated(documents, set())

@@ -22,7 +22,7 @@ from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import SPACE
-from tokenmill.vocabulary.training.output import LongToken
+from tokenmill.vocabulary.training.output import LongToken, SizeEntry
 from tokenmill.vocabulary.training.training_input import Vocabulary
 
 BATCH_WORDS = 1 << 16
@@ -38,13 +38,11 @@ SHOWN_CHARACTERS = 64
 class Measured:
     """Figures of a vocabulary on its training words."""
 
+    entry: SizeEntry
+    """What is stored in the record of the training."""
     occurrences: int
     """Occurrences of the measured words: all of them, or the most frequent ones."""
     bytes: int
-    tokens: int
-    unused: int
-    fallback_bytes: int
-    longest: list[LongToken]
 
 
 def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Measured:
@@ -75,14 +73,14 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
     num_bytes = int(np.diff(words.offsets)[chosen] @ words.counts[chosen])
     whole = np.array([0 if token.data is None else len(token.data) for token in subject.tokens])
     used = [count > 0 for count in frequencies.tolist()]
-    return Measured(
-        occurrences=int(words.counts[chosen].sum()),
-        bytes=num_bytes,
+    entry = SizeEntry(
+        vocabulary=vocabulary.size,
         tokens=tokens,
         unused=sum(not was for was, token in zip(used, subject.tokens, strict=True) if token.text),
         fallback_bytes=num_bytes - int(frequencies @ whole),
         longest=_longest(subject.tokens),
     )
+    return Measured(entry, int(words.counts[chosen].sum()), num_bytes)
 
 
 class _Spelled(NamedTuple):

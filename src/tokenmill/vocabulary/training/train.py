@@ -36,7 +36,6 @@ from tokenmill.vocabulary.training.checking import Measured, measure
 from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, Model, TrainOptions
 from tokenmill.vocabulary.training.output import (
     CountsEntry,
-    SizeEntry,
     Training,
     claimed,
     config_files,
@@ -207,16 +206,7 @@ def _training(
             words_left_out=counts.left_out.words,
             bytes_left_out=counts.left_out.bytes,
         ),
-        sizes=[
-            SizeEntry(
-                vocabulary=vocabulary.size,
-                tokens=found.tokens,
-                unused=found.unused,
-                fallback_bytes=found.fallback_bytes,
-                longest=found.longest,
-            )
-            for vocabulary, found in zip(trained.vocabularies, measured, strict=True)
-        ],
+        sizes=[found.entry for found in measured],
         curve=trained.curve,
         versions=versions("numba", "tokenizers", *libraries),
         files=[],
