@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenmill.core.errors import UserError
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.pack.costs import custom_shape
-from tokenmill.vocabulary.advice.advise import advise
+from tokenmill.vocabulary.advice.advise import advise, target_model
 from tokenmill.vocabulary.advice.lengths import LengthCurve, measure_lengths
 from tokenmill.vocabulary.advice.scaling import (
     generic_size_of_least_flops,
@@ -22,7 +22,6 @@ from tokenmill.vocabulary.advice.scaling import (
     size_by_loss,
     usual_hidden_size,
 )
-from tokenmill.vocabulary.advice.target import target_model
 
 SMALL = target_model(parameters=85e6)
 

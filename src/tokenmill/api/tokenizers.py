@@ -160,8 +160,7 @@ def advise_vocabulary(
         UserError: the arguments do not determine a model, or the counts do not exist.
         VerificationError: the counts are damaged.
     """
-    from tokenmill.vocabulary.advice.advise import advise, largest_size_of_interest
-    from tokenmill.vocabulary.advice.target import target_model
+    from tokenmill.vocabulary.advice.advise import advise, largest_size_of_interest, target_model
 
     target = target_model(
         model=model, parameters=parameters, compute=compute, hidden_size=hidden_size, tied=tied

@@ -13,6 +13,7 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.pack.costs import ModelShape
+from tokenmill.report.estimate import FloatArray
 from tokenmill.report.lengths.advice import Recommendation, recommend
 from tokenmill.report.lengths.figures import (
     PERCENTILES,
@@ -26,7 +27,6 @@ from tokenmill.report.lengths.figures import (
     row_figures,
 )
 from tokenmill.report.lengths.sample import LengthSample, Sampled, sample_lengths
-from tokenmill.report.totals import FloatArray
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.dataset import Dataset
 

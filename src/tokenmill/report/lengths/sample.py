@@ -15,10 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.report.estimate import lengths_without_eos, open_sample
+from tokenmill.report.estimate import (
+    STANDARD_ERRORS,
+    FloatArray,
+    documents_of,
+    lengths_without_eos,
+    open_sample,
+)
 from tokenmill.report.lengths.figures import LengthCounts
 from tokenmill.report.sampling import Drawn, Effort, SourceSample
-from tokenmill.report.totals import STANDARD_ERRORS, FloatArray, documents_of
 from tokenmill.run.recipe.options import Recipe
 
 EFFORT = Effort(32 << 10, 1, encoded_characters=24 << 20, parsed_bytes=24 << 20)
