@@ -20,7 +20,6 @@ from tokenmill.core.errors import StorageError, UserError
 from tokenmill.store.cloud import client
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.bucket import BucketStore
-from tokenmill.store.objects.object_store import ObjectEntry
 from tokenmill.store.objects.opening import open_store, probe
 
 OpenStore = Callable[[int], BucketStore]
@@ -60,44 +59,6 @@ def names_of(store: BucketStore, folder: str) -> list[str]:
 
 
 class TestObjects:
-    def test_entries_are_the_objects_directly_in_a_folder(
-        self, s3_store: OpenStore, moto_port: int
-    ) -> None:
-        store = s3_store(moto_port)
-        store.add_files({})
-        for name in ("work/claims/a.0", "work/claims/b.0", "work/claims/deeper/c.0", "work/job"):
-            store.create(name, name.encode())
-        assert list(store.entries("work/claims")) == [
-            ObjectEntry("work/claims/a.0", 15),
-            ObjectEntry("work/claims/b.0", 15),
-        ]
-        assert list(store.entries("work/receipts")) == []
-
-    def test_all_are_read_at_once(self, s3_store: OpenStore, moto_port: int) -> None:
-        store = s3_store(moto_port)
-        names = [f"work/receipts/{number}.json" for number in range(100)]
-        for name in names[::2]:
-            store.create(name, name.encode())
-        expected = {name: name.encode() if name in names[::2] else None for name in names}
-        assert dict(store.read_all(names)) == expected
-
-    def test_files_become_objects_small_and_large(
-        self,
-        s3_store: OpenStore,
-        moto_port: int,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(bucket, "SMALL_BYTES", 1_000)
-        store = s3_store(moto_port)
-        tokens = finished(tmp_path, "0.bin", b"tokens" * 1_000)
-        index = finished(tmp_path, "0.idx", b"index")
-        files = {"tokens/0.bin": tokens, "tokens/0.idx": index}
-        store.add_files(files)
-        store.add_files(files)  # a second run of the unit
-        assert store.read("tokens/0.bin") == b"tokens" * 1_000
-        assert store.read("tokens/0.idx") == b"index"
-
     def test_other_bytes_under_a_name_are_refused_before_large_ones_are_sent(
         self,
         s3_store: OpenStore,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -28,19 +27,17 @@ _failed: dict[str, tuple[float, str]] = {}
 """Unreachable addresses with the time and the reason, so that only one request tries."""
 
 
-def require_reachable(
-    address: str, where: str, hint: str, check: Callable[[], None] = lambda: None
-) -> None:
+def require_reachable(address: str, where: str, hint: str) -> None:
     """Raise a StorageError if the host of `address`, or its proxy, cannot be reached.
 
-    Each address is tried once per process. `check` is called repeatedly and may raise.
+    Each address is tried once per process.
     """
     with _lock:
         if address in _reached:
             return
         failed_at, why = _failed.get(address, (0.0, ""))
         if not why or time.monotonic() - failed_at > 2 * MAX_SECONDS:
-            why = _tried(address, check)
+            why = _tried(address)
         if not why:
             _reached.add(address)
             return
@@ -48,7 +45,7 @@ def require_reachable(
     raise StorageError("cannot reach a host", where=where, why=why, hint=hint)
 
 
-def _tried(address: str, check: Callable[[], None]) -> str:
+def _tried(address: str) -> str:
     """Return why a host cannot be reached, or "" if it can."""
     host, port = _host_of(address)
     start = time.monotonic()
@@ -57,7 +54,6 @@ def _tried(address: str, check: Callable[[], None]) -> str:
         why = _failure_to_connect(host, port)
         if not why or time.monotonic() - start > MAX_SECONDS:
             break
-        check()
         time.sleep(pause)
     shown = f"{redacted(address)}: " if why else ""
     return f"{shown}no connection to {host}:{port} ({why})" if why else ""

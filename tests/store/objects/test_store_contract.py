@@ -11,6 +11,7 @@ from cloud_kit.azurite import azure_environment, azurite
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.google import google, google_environment
 from cloud_kit.nfs import lossy_mount
+from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.core.errors import StorageError
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.object_store import ObjectEntry
@@ -48,6 +49,13 @@ def assert_keeps_the_contract(location: str, folder: Path, patch: pytest.MonkeyP
 def use(patch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
     for name, value in environment.items():
         patch.setenv(name, value)
+
+
+class TestS3:
+    def test_keeps_the_contract(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with moto() as port:
+            use(monkeypatch, s3_environment(port))
+            assert_keeps_the_contract(f"s3://{BUCKET}/corpus", tmp_path, monkeypatch)
 
 
 class TestGoogle:
