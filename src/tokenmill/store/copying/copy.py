@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
@@ -220,7 +220,7 @@ class Transfer:
                 )
 
             self._each(looked_at, carry, total)
-        self._require_arrived(folders, files)
+        self.target.require_sizes(files)  # the store may have lost one
 
     def _scratch(self) -> AbstractContextManager[str | Path]:
         """Provide a temporary folder for files to be moved to the target."""
@@ -311,15 +311,3 @@ class Transfer:
     def _check(self) -> None:
         if self._stopped.is_set():
             raise _StoppedError
-
-    def _require_arrived(self, folders: Sequence[str], files: Sequence[FileEntry]) -> None:
-        sizes = self.target.sizes(folders)
-        for file in files:
-            size = sizes.get(file.name, self.target.store.size(file.name))
-            if size != file.bytes:
-                raise StorageError(
-                    "a copied file is missing at the destination",
-                    where=f"{self.target.location}/{file.name}",
-                    why=f"it should have {file.bytes} bytes; found {size}",
-                    hint=AGAIN,
-                )
