@@ -17,10 +17,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import delimited
 from tokenmill.read.formats.format import FORMATS, Extent
-from tokenmill.read.preview import check_fields
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.source import Source
+from tokenmill.read.sources import check_fields
 
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 

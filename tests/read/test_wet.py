@@ -14,8 +14,8 @@ from records_kit import read, read_as_stream, source_of
 from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import wet
-from tokenmill.read.preview import check_fields
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
+from tokenmill.read.sources import check_fields
 
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 END = b"\r\n\r\n"

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 
 import tokenmill
 from hub_kit import FakeHub, parquet, serving
-from tokenmill.cli.display import JsonDisplay, PlainDisplay
+from tokenmill.cli.display import JsonDisplay, TextDisplay
 from tokenmill.cli.summary import BUILD
 from tokenmill.core.errors import (
     DataError,
@@ -28,7 +28,7 @@ from tokenmill.core.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.read import preview, units
+from tokenmill.read import sources, units
 from tokenmill.read.places.hub.names import recorded_file
 from tokenmill.read.source import FetchProgress
 from tokenmill.store.canonical import read_sealed, write_sealed
@@ -272,7 +272,7 @@ def test_what_cannot_be_carried_out_is_refused_before_a_download(
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(preview, "SMALL_FETCH_BYTES", 0)
+    monkeypatch.setattr(sources, "SMALL_FETCH_BYTES", 0)
     with pytest.raises(UserError):
         tokenmill.build([NAME], tokenizer_path, tmp_path / "out",
                         cache_dir=str(tmp_path / "cache"), **change)  # fmt: skip
@@ -345,9 +345,9 @@ def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     display = JsonDisplay(BUILD)
     display.download(moment)
     display.download(replace(moment, done_bytes=1_600_000))  # too early for another line
-    plain = PlainDisplay(BUILD)
+    plain = TextDisplay(BUILD)
     plain.download(moment)  # too early for a line
-    plain._last -= 60
+    plain.meter._drawn_at -= 60
     plain.download(moment)
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {

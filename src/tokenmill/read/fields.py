@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.rendering.chat.conversations import Conversations
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.values import UnfitRecordError
 

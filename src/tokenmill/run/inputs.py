@@ -10,9 +10,8 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Extent
 from tokenmill.read.places.folders import is_glob, matches
-from tokenmill.read.preview import check_before_fetch, check_fields
 from tokenmill.read.source import Access, FetchListener, ReadMode, Source
-from tokenmill.read.sources import fetch_sources
+from tokenmill.read.sources import check_before_fetch, check_fields, fetch_sources
 from tokenmill.read.units import decompressed_bytes
 from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
 from tokenmill.store.cloud.names import ObjectName, is_remote

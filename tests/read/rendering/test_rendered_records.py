@@ -18,11 +18,9 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import AnyRendering, Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.rendered import RecordRenderer
-from tokenmill.read.preview import check_fields
-from tokenmill.read.rendering.renderer import RenderedText
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import RenderedText, TextTemplate
 from tokenmill.read.source import Source
-from tokenmill.read.sources import find_sources
+from tokenmill.read.sources import check_fields, find_sources
 from tokenmill.read.values import UnfitRecordError
 
 RECORDS: list[dict[str, Any]] = [

@@ -24,8 +24,7 @@ from tokenmill.load.text.state import DocumentOrigin
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
-from tokenmill.read.preview import check_fields
-from tokenmill.read.sources import find_sources
+from tokenmill.read.sources import check_fields, find_sources
 from tokenmill.read.units import Stream, choose_unit_bytes, cut_units
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.row_format import Labels

@@ -53,7 +53,7 @@ from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
 from tokenmill.pack.strategy import Pieces
 from tokenmill.pack.streaming import StreamPacker
 from tokenmill.read.fields import Fields
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.store.row_format import Labels
 
 Portion = tuple[int, BatchPlace, DocumentBatch]

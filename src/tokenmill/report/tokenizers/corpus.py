@@ -21,9 +21,8 @@ from tokenmill.encode.token_bytes import token_table
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
 from tokenmill.read.fields import Fields
-from tokenmill.read.preview import check_fields
 from tokenmill.read.source import Access, Source
-from tokenmill.read.sources import fetch_sources
+from tokenmill.read.sources import check_fields, fetch_sources
 from tokenmill.report.comparison import find_kept_sources, read_options
 from tokenmill.report.tokenizers.subject import Subject
 from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading

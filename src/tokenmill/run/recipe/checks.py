@@ -17,7 +17,7 @@ from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import give
 from tokenmill.read.source import LOCAL, place_of
 from tokenmill.run.recipe.options import (

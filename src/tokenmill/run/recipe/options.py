@@ -18,7 +18,7 @@ from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
-from tokenmill.read.rendering.template import TextTemplate
+from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.sources import format_names
 from tokenmill.store.exports import ExportSection

@@ -21,7 +21,7 @@ from tokenmill.core.child import Child, ChildEnded, Limits, Program
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import DataError, InternalError, UserError
 from tokenmill.core.installed import install_command
-from tokenmill.read.rendering.chat.records import FIELDS
+from tokenmill.read.rendering.chat.turns import FIELDS
 from tokenmill.read.rendering.renderer import RenderedText, Renderer
 from tokenmill.read.values import UnfitRecordError
 

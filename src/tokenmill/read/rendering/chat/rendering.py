@@ -26,7 +26,6 @@ from tokenmill.read.rendering.chat.conversations import (
     Unfit,
 )
 from tokenmill.read.rendering.chat.markers import ControlStrings, TurnMarkers
-from tokenmill.read.rendering.chat.records import conversation_of
 from tokenmill.read.rendering.chat.template import ChatTemplate, LimitError
 from tokenmill.read.rendering.chat.turns import (
     EVERYTHING,
@@ -34,6 +33,7 @@ from tokenmill.read.rendering.chat.turns import (
     Span,
     Turns,
     complement,
+    conversation_of,
 )
 from tokenmill.read.rendering.renderer import RenderedText
 from tokenmill.read.values import UnfitRecordError
