@@ -48,12 +48,6 @@ def test_verify_counts_the_plans(dataset: Path) -> None:
     assert tokenmill.verify(dataset).plans == 2
 
 
-def test_verify_looks_at_plans_elsewhere_if_it_is_told(dataset: Path, tmp_path: Path) -> None:
-    tokenmill.make_plan(dataset, sequence_length=9, folder=tmp_path / "far")
-    assert tokenmill.verify(dataset, plans=[tmp_path / "far"]).plans == 2
-    assert main(["verify", str(dataset), "--plan", str(tmp_path / "far")]) == 0
-
-
 @pytest.mark.parametrize(
     ("name", "values", "problem"),
     [

@@ -116,14 +116,6 @@ def test_a_plan_in_a_bucket_is_the_one_that_is_made_on_disk(
     assert tokenmill.verify(remote).plans == 2
 
 
-def test_an_opened_dataset_is_copied_from_its_bucket(
-    built: Path, remote: str, tmp_path: Path
-) -> None:
-    dataset = tokenmill.open(remote, cache=tmp_path / "cache")
-    tokenmill.copy_dataset(dataset, tmp_path / "back")
-    assert tokenmill.verify(tmp_path / "back").files == tokenmill.verify(built).files
-
-
 def test_another_plan_of_the_name_is_kept(
     built: Path, remote: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,11 +75,6 @@ def test_six_documents_cost_a_tiny_model() -> None:
     )
 
 
-def test_a_row_that_does_not_fit_makes_no_micro_batches() -> None:
-    costs = cost_figures(SIX, row_figures(SIX, 8), TINY, Budget(20, 5_000))
-    assert (costs.rows_that_fit, costs.accumulation_steps) == (0, None)
-
-
 def test_lengths_by_powers_of_two() -> None:
     assert SIX.bins() == [Bin(2, 3, 3, 8), Bin(4, 7, 1, 4), Bin(8, 15, 1, 8), Bin(16, 31, 1, 20)]
 

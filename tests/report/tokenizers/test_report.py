@@ -119,13 +119,6 @@ class Bytes:
         return bytes(ids).decode(errors="replace")
 
 
-def test_a_python_object_is_measured_without_its_words(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", ["one two", "drei"])
-    found = tokenmill.report_tokenizers(Bytes(), tmp_path).tokenizers[0]
-    assert (found.texts.tokens, found.texts.aligned_words.value) == (11, 0)
-    assert found.vocabulary is None
-
-
 def test_a_python_object_must_say_how_many_tokens_it_has(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["one two"])
     endless = type("Endless", (), {**vars(Bytes)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from vocabulary.bpe.library_kit import (
     words_of,
 )
 
-FLORES = Path(__file__).resolve().parents[4] / "shared" / "data" / "flores"
 STRANGE = [
     "low lower newest widest aaaa abab aaaaaaa",
     "\n\n\n  \t\t   indented\r\n\r\n",
@@ -49,15 +47,6 @@ def learn(words: WordCounts, size: int, **options: Any) -> Merges:
 def test_source_code_gives_the_same_merges_at_every_size(size: int) -> None:
     texts = [*standard_library(12), *STRANGE]
     assert ours(learn(words_of(texts), size)) == library(texts, vocab_size=size)
-
-
-@pytest.mark.parametrize("language", ["tha_Thai", "rus_Cyrl", "amh_Ethi", "zho_Hans", "swh_Latn"])
-def test_languages_give_the_same_merges(language: str) -> None:
-    path = FLORES / f"{language}.dev"
-    if not path.exists():
-        pytest.skip("the FLORES sentences are not on this machine")
-    texts = path.read_text(encoding="utf-8").splitlines()
-    assert ours(learn(words_of(texts), 4000)) == library(texts, vocab_size=4000)
 
 
 WORDS = st.lists(st.text("ab", min_size=1, max_size=9) | st.text("abc", min_size=1), max_size=12)

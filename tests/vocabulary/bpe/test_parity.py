@@ -98,11 +98,6 @@ def test_a_window_passes_over_who_had_too_many_turns() -> None:
     assert spelled(window) == ["b b", "a bb", "d d", "a abb", "c dd", "c cdd"]
 
 
-def test_ratios_are_wanted_compressions() -> None:
-    found = learnt([["aabb"] * 10, ["ccdd"] * 10], ratios=[1.0, 2.0], num_merges=4)
-    assert spelled(found) == ["d d", "c dd", "b b", "c cdd"]
-
-
 def test_a_language_without_pairs_is_skipped() -> None:
     found = learnt([["ab"] * 10, ["cdef"] * 10], num_merges=10)
     assert spelled(found) == ["e f", "d ef", "a b", "c def"]

@@ -127,17 +127,6 @@ def test_words_of_another_split_are_refused(base: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_words_between_spaces_serve_tokenizers_that_cut_nothing(tmp_path: Path) -> None:
-    (tmp_path / "llama2.json").write_bytes(trained("llama2").data)
-    pieces = [b"\xe2\x96\x81" + word.encode() for text in SENTENCES for word in text.split(" ")]
-    words = WordCounts.of({word: pieces.count(word) for word in pieces})
-    write_counts(tmp_path / "counts", CountsManifest(split=named_split("metaspace")), {"": [words]})
-    change = tokenmill.extend_tokenizer(
-        tmp_path / "llama2.json", tmp_path / "counts", tmp_path / "out", add=3, min_frequency=1
-    )
-    assert len(change.tokens) == 3
-
-
 def test_a_rank_file_becomes_a_tokenizer_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

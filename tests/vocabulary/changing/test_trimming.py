@@ -45,11 +45,6 @@ def test_the_least_frequent_leaf_goes_first_and_its_parts_inherit() -> None:
     assert found.document["model"]["merges"] == [["e", "f"]]
 
 
-def test_of_equally_frequent_leaves_the_last_one_goes_first() -> None:
-    base = opened(with_merges(("a", "b"), ("c", "d"), ("e", "f")))
-    assert trim(base, WordCounts.of({b"x": 1}), 257).tokens == ["ef", "cd"]
-
-
 def test_a_part_that_is_left_over_may_join_its_neighbour() -> None:
     base = opened(with_merges(("a", "b"), ("b", "c"), ("x", "y")))
     found = trim(base, WordCounts.of({b"bc": 9, b"xy": 9, b"abc": 1}), 258)

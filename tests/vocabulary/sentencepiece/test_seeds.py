@@ -43,15 +43,6 @@ def test_seeds_are_the_parts_that_go_on_in_different_ways(counts):
     assert seeds_of(counts) == by_definition(counts)
 
 
-def test_pieces_of_one_character_have_no_seeds() -> None:
-    assert seeds_of({"▁ab": 3}, replace(OPTIONS, max_piece_characters=1)) == {}
-
-
-def test_the_best_come_first():
-    found = seeds_of({"▁abc": 7, "▁ab": 2})
-    assert list(found.items()) == [("▁abc", 7), ("▁ab", 9), ("abc", 7), ("ab", 9), ("bc", 7)]
-
-
 def test_no_more_than_five_a_piece_are_kept():
     few = replace(OPTIONS, vocabulary_size=1)
     found = seeds_of({"▁abcd": 7, "▁abc": 2})
