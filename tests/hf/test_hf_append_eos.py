@@ -21,16 +21,9 @@ from hf_kit import (
 )
 
 from tokenmill.core.errors import UserError
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer
 
 AUTO = {"append_eos": "auto"}
-
-
-@pytest.fixture(autouse=True)
-def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a tokenizer is what takes the time of these tests."""
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 def rows_of(texts: list[str | None], length: int, tokenizer: Any, **others: Any) -> dict[str, Any]:

@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer
 
 
 @pytest.fixture(autouse=True)
-def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a tokenizer is what takes the time of these tests."""
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 2)
 
 

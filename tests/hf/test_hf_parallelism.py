@@ -14,7 +14,6 @@ import transformers
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
 from tokenmill.core.errors import EngineError, UserError
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer
 from tokenmill.hf.conventions import _faster_tokenizer
 
@@ -23,10 +22,9 @@ VARIABLES = ("TOKENIZERS_PARALLELISM", "RAYON_RS_NUM_THREADS", "RAYON_NUM_THREAD
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many cores on any machine, and a short exam."""
+    """As many cores on any machine."""
     monkeypatch.setattr("tokenmill.hf.tokenizer.usable_cores", lambda: 4)
     monkeypatch.setattr("tokenmill.hf.workers.usable_cores", lambda: 4)
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 class Pids(Letters):

@@ -16,15 +16,8 @@ import pytest
 from hf_kit import TEXTS, Letters, contents, dataset_of, fast_tokenizer, options, recipe
 
 from tokenmill.core.errors import EngineError, StorageError, UserError
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer
 from tokenmill.hf.tokenizer import OWN_ATTRIBUTES
-
-
-@pytest.fixture(autouse=True)
-def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a tokenizer is what takes the time of these tests."""
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 from hf_kit import TEXTS, bare_tokenizer, dataset_of
 
 from tokenmill.core.errors import EngineError
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer, rows, tokenizer, writing
 from tokenmill.hf.writing import unfinished_rows
 from tokenmill.store.files import unfinished_beside
@@ -72,7 +71,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "DATASET_BATCH_ROWS", 50)
     monkeypatch.setattr(rows, "WINDOW_TOKENS", 3000)
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a"])
 
 
 def config_of(name: str, folder: Path) -> dict[str, Any]:

@@ -26,17 +26,10 @@ from hf_kit import (
 )
 
 from tokenmill.core.errors import DataError, EngineError, UserError
-from tokenmill.encode import exactness
 from tokenmill.hf import CausalLMTokenizer, source, tokenizer, writing
 
 DTYPES = {"input_ids": "int64", "attention_mask": "int8", "labels": "int64"}
 LISTS = {name: datasets.List(datasets.Value(dtype)) for name, dtype in DTYPES.items()}
-
-
-@pytest.fixture(autouse=True)
-def short_exam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a tokenizer is what takes the time of these tests."""
-    monkeypatch.setattr(exactness, "adversarial_texts", lambda special_tokens: ["a", "\n\n b"])
 
 
 def rows_of(dataset: Any, length: int = 8, tokenizer: Any = None, **others: Any) -> Any:

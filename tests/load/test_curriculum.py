@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import FloatArray
 from tokenmill.kernels.rows import REAL, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.curriculum import Curriculum, Phase, shortened
-from tokenmill.load.steps.order import FloatArray
 
 KEYS = {
     "length": [5.0, 3.0, 8.0, 1.0, 9.0, 2.0, 7.0, 4.0, 6.0, 0.0],

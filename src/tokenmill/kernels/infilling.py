@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import Int64Array, UInt64Array
 from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.kernels.permutation import unit_interval
 from tokenmill.kernels.rows import BOS, EOS, REAL, RESTART, TARGET, ZERO, Rules, fill_padding
-
-UInt64Array = npt.NDArray[np.uint64]
 
 PSM, SPM, TOO_SHORT, WITHOUT_LOSS, HOLDS_SENTINEL, NO_PLACE = (1 << bit for bit in range(4, 10))
 """Outcomes for a segment chosen to be cut: bits of `Layout.kinds` above those of assembly."""

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import Int64Array, UInt8Array
+from tokenmill.core.records import Int64Array, UInt8Array, UInt64Array
 from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.kernels.memory import mapped_array
-
-UInt64Array = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
 class Runs(NamedTuple):

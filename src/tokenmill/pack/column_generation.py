@@ -19,14 +19,11 @@ from dataclasses import dataclass
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
-from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.core.records import FloatArray, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels import cutting_stock as kernel
 from tokenmill.pack.histogram import best_fit
-
-FloatArray = npt.NDArray[np.float64]
 
 PRICE_OF_SEQUENCE = 1 << 40
 """Prices are integers in this unit, so that the value of a pattern is exact."""

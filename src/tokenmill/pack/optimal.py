@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.core.records import Int64Array, Sequences
+from tokenmill.core.records import FloatArray, Int64Array, Sequences
 from tokenmill.kernels import cutting_stock as kernel
 from tokenmill.pack.column_generation import (
     TOLERANCE,
     WORK,
-    FloatArray,
     Patterns,
     Relaxation,
     best_fit_decreasing,

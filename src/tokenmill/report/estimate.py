@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import EngineError, UserError
-from tokenmill.core.records import Int64Array, TokenBatch
+from tokenmill.core.records import FloatArray, Int64Array, TokenBatch
 from tokenmill.encode.boundaries import ends_with
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
@@ -31,8 +31,6 @@ UNREAD_ERROR = 0.1
 MAX_GROUPS = 16
 MIN_SLICES = 16
 """Sources with fewer slices share a rate."""
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

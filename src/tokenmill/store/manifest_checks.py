@@ -25,15 +25,15 @@ SHARD_PARTS = ("bin", "idx", "xxh3", "parquet")
 TOKENIZER_KINDS = ("huggingface", "tiktoken", "sentencepiece", "python")
 
 
-def find_manifest(data: bytes | None, location: str, why: str) -> tuple[bytes, Manifest]:
-    """Return the bytes of a manifest and the checked manifest; `why` says why there is none.
+def find_manifest(data: bytes | None, location: str) -> tuple[bytes, Manifest]:
+    """Return the bytes of a manifest and the checked manifest.
 
     Raises:
         UserError: there is none, or it has another format version.
         VerificationError: it is damaged, or a number or a name breaks a rule of the format.
     """
     if data is None:
-        hint = "check the name; only a finished build has a manifest"
+        why, hint = "it has no manifest.json", "check the name; only a finished build has one"
         raise UserError("cannot find a dataset", where=location, why=why, hint=hint)
     where = f"{location}/{MANIFEST_NAME}"
     manifest = unseal(data, Manifest, where)

@@ -32,12 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.segments import order_tiles
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
-from tokenmill.load.rows.segmentation import BoolArray
 
 PIECES_AT_ONCE = 1 << 20
 ELEMENTS_AT_ONCE = 1 << 22

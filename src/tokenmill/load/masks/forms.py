@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import BoolArray
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
-from tokenmill.load.rows.segmentation import BoolArray
 
 
 def dense(mask: Mask, grid: Grid) -> BoolArray:

@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import BoolArray
 from tokenmill.kernels.permutation import keyed_hash
-from tokenmill.load.rows.segmentation import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

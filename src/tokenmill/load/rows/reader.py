@@ -28,7 +28,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import BoolArray, Int64Array
 from tokenmill.kernels.interpreted import for_first_steps, for_steps
 from tokenmill.kernels.rows import (
     BOS,
@@ -56,8 +56,6 @@ from tokenmill.store.row_format import Labels
 
 PLAN_BYTES_CHECKED = 256 << 20
 """A larger plan is not compared with its digests: that would delay the first batch of each rank."""
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

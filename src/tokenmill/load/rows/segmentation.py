@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.kernels import segments as kernel
 from tokenmill.kernels.interpreted import for_first_steps, for_steps
 
 PADDING = -1
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

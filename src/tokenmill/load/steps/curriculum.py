@@ -20,10 +20,10 @@ import numpy as np
 import xxhash
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import FloatArray, Int64Array
 from tokenmill.kernels.rows import IGNORE_INDEX, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.steps.order import FloatArray, Steps, banded, sequence_keys, shuffled, steps_of
+from tokenmill.load.steps.order import Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule, only_row_length
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

@@ -12,16 +12,14 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import FloatArray, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import BlockPermutation, Permutation
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
-FloatArray = npt.NDArray[np.float64]
 Shuffle = Literal["global", "blocks", "none"]
 
 BLOCK = 1024

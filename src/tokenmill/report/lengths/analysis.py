@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Advance
+from tokenmill.core.records import Advance, FloatArray
 from tokenmill.pack.costs import ModelShape
-from tokenmill.report.estimate import FloatArray
 from tokenmill.report.lengths.advice import Recommendation, recommend
 from tokenmill.report.lengths.figures import (
     PERCENTILES,

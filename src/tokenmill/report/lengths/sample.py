@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.core.records import Advance, Int64Array
+from tokenmill.core.records import Advance, FloatArray, Int64Array
 from tokenmill.report.estimate import (
     STANDARD_ERRORS,
-    FloatArray,
     documents_of,
     lengths_without_eos,
     open_sample,

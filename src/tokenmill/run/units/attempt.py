@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from tokenmill.core.errors import EngineError
-from tokenmill.core.records import DocumentBatch, TokenBatch
+from tokenmill.core.records import DocumentBatch, TokenBatch, UInt64Array
 from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.engine import Encoder, TextError
 from tokenmill.encode.exactness import AuditSample
@@ -24,7 +24,7 @@ from tokenmill.read.source import Source
 from tokenmill.run.job import Setup
 from tokenmill.run.messages import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
 from tokenmill.run.units.careful import Announce, CarefulCalls
-from tokenmill.run.units.sampling import UInt64Array, document_hashes, place_hashes
+from tokenmill.run.units.sampling import document_hashes, place_hashes
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
 T = TypeVar("T")

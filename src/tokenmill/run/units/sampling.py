@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.core.records import DocumentBatch
-
-UInt64Array = npt.NDArray[np.uint64]
+from tokenmill.core.records import DocumentBatch, UInt64Array
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -117,8 +117,7 @@ class End:
             UserError: there is none.
             VerificationError: it is damaged.
         """
-        data = self.store.read(MANIFEST_NAME)
-        return find_manifest(data, self.location, "it has no manifest.json")
+        return find_manifest(self.store.read(MANIFEST_NAME), self.location)
 
     def read_run(self) -> bytes:
         """Return the bytes of run.json after checking them."""

@@ -212,4 +212,4 @@ def _manifest(origin: Origin) -> Manifest:
     with suppress(MissingObjectError):
         origin.obtain_small(MANIFEST_NAME, path)
         data = path.read_bytes()
-    return find_manifest(data, origin.location, "it has no manifest.json")[1]
+    return find_manifest(data, origin.location)[1]
