@@ -16,7 +16,7 @@ from corpora import contents, documents, random_texts, texts_of, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.errors import DataError
 from tokenmill.read import units
 
 Reference = Callable[[str], list[int]]
@@ -118,17 +118,6 @@ def test_plain_text_is_one_document_a_file_or_split_at_a_separator(
     assert documents(tmp_path / "lines") == expected(["one", "two", "three"], reference)
 
 
-def test_a_separator_that_overlaps_itself_is_found_from_the_start(
-    tmp_path: Path, tokenizer_path: Path, reference: Reference
-) -> None:
-    (tmp_path / "a.txt").write_text("ab\n\n\n" * 9000)
-    tokenmill.build(
-        tmp_path / "a.txt", tokenizer_path, tmp_path / "out", workers=1, separator="\n\n"
-    )
-    pieces = [piece for piece in ("ab\n\n\n" * 9000).split("\n\n") if piece]
-    assert documents(tmp_path / "out") == expected(pieces, reference)
-
-
 def test_the_documents_table_says_where_each_document_came_from(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
@@ -218,17 +207,6 @@ def test_more_bad_records_than_allowed_fail_at_the_end_and_cost_no_second_encodi
     report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, max_bad=0.5)
     assert report.dataset.num_documents == 1
     assert len(report.run.attempts) == 2
-
-
-def test_a_wrong_text_field_is_refused_with_the_fields_that_exist(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", ["x"], content=["y"])
-    with pytest.raises(
-        UserError, match=r"(?s)cannot find the field 'contents'.*content, text\n.*mean content\?"
-    ):
-        tokenmill.build(path, tokenizer_path, tmp_path / "out", text_field="contents")
-    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -378,18 +356,6 @@ def test_one_stream_keeps_many_workers_busy(
     path.write_bytes(gzip.compress(plain.read_bytes()))
     tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=3, prefetch=0)
     assert documents(tmp_path / "out") == expected(texts, reference)
-
-
-def test_times_in_kept_columns_are_text_to_the_nanosecond(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    moments = pa.array([1_000_000_001], pa.timestamp("ns"))
-    pq.write_table(pa.table({"text": ["x"], "at": moments}), tmp_path / "a.parquet")
-    report = tokenmill.build(
-        tmp_path / "a.parquet", tokenizer_path, tmp_path / "out", workers=1, keep=["at"]
-    )
-    (row,) = report.dataset.shards[0].documents().to_pylist()
-    assert row["column.at"] == "1970-01-01 00:00:01.000000001"
 
 
 def test_a_damaged_small_file_leaves_its_group_and_nothing_else(

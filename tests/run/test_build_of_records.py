@@ -75,19 +75,6 @@ def test_templates_and_transforms_work_on_datasets(
     assert documents(tmp_path / "out") == first
 
 
-def test_conversations_of_a_dataset(build: Callable[..., Any], tmp_path: Path) -> None:
-    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
-    data = datasets.Dataset.from_list([{"messages": talk}])
-    build(data, chat="messages", chat_template="chatml")
-    (path,) = tmp_path.glob("cache/*/*/train.arrow")
-    lines = tmp_path / "a.jsonl"
-    lines.write_text(json.dumps({"messages": talk}) + "\n")
-    first = documents(tmp_path / "out")
-    build(lines, chat="messages", chat_template="chatml", overwrite=True)
-    assert first == documents(tmp_path / "out")
-    assert path.stat().st_size > 0
-
-
 def test_of_several_splits_the_one_for_training_is_read(
     build: Callable[..., Any], expected: list[list[int]], tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ import tokenizers
 from corpora import command, contents, documents, texts_of, write_corpus
 from python_tokenizers import (
     ByteTokenizer,
-    CollectingWords,
     EncodingOnly,
     EndingBytes,
     FailingBytes,
@@ -25,7 +24,6 @@ from python_tokenizers import (
 )
 
 import tokenmill
-from conftest import write_jsonl
 from tokenmill.core.errors import EngineError, InputChangedError, UserError, VerificationError
 from tokenmill.read import units
 from tokenmill.read.sources import find_sources
@@ -238,16 +236,6 @@ def test_a_tokenizer_that_tires_is_found_by_the_audit(
     # corpus has 2,500 documents.
     with pytest.raises(EngineError, match="gives different ids for the same text"):
         tokenmill.build(corpus, TiringBytes(calls), tmp_path / "out", workers=workers)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_tokenizer_that_learns_words_on_the_way_is_found_by_the_audit(
-    tmp_path: Path, workers: int
-) -> None:
-    texts = [f"word-{number} and word-{number + 1}" for number in range(3_000)]
-    path = write_jsonl(tmp_path / "texts.jsonl", texts)
-    with pytest.raises(EngineError, match="gives different ids for the same text"):
-        tokenmill.build(path, CollectingWords(), tmp_path / "out", workers=workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

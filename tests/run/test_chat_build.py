@@ -214,21 +214,21 @@ def test_trl_names_its_training_version(tokenizer: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"chat": None, "loss_on": ["last"]}, "chat.loss_on: can only be given with chat.chat"),
-        ({"loss_on": ["asistant"]}, "chat.loss_on: got 'asistant'; did you mean 'assistant'?"),
+        ({"chat": None, "loss_on": ["last"]}, "loss_on: can only be given with chat"),
+        ({"loss_on": ["asistant"]}, "loss_on: got 'asistant'; did you mean 'assistant'?"),
         (
             {"loss_on": ["last", "tool"]},
-            "chat.loss_on: last cannot be combined with other roles",
+            "loss_on: last cannot be combined with other roles",
         ),
-        ({"no_loss": "spans"}, "read.no_loss: cannot be given for conversations"),
-        ({"chat_date": "today"}, "chat.chat_date: got 'today'; must be a date as YYYY-MM-DD"),
+        ({"no_loss": "spans"}, "no_loss: cannot be given for conversations"),
+        ({"chat_date": "today"}, "chat_date: got 'today'; must be a date as YYYY-MM-DD"),
         (
             {"chat": "prompt-completion", "chat_template": "chatml"},
-            "chat.chat_template: only for messages, not for prompt-completion",
+            "chat_template: only for messages, not for prompt-completion",
         ),
         (
             {"chat": "prompt-completion", "loss_on": ["user"]},
-            "chat.loss_on: for prompt-completion, must be all or omitted (completion only)",
+            "loss_on: for prompt-completion, must be all or omitted (completion only)",
         ),
     ],
 )

@@ -119,14 +119,6 @@ def test_what_the_reference_disagrees_with_gets_no_receipt() -> None:
     assert finished_keys(store) == set()
 
 
-def test_the_end_waits_for_what_is_being_committed() -> None:
-    store = SlowStore()
-    with threads_of(store) as (threads, _):
-        threads.commit(outcome(0))
-        threading.Timer(0.1, store.let_go.set).start()
-    assert finished_keys(store) == {"00000000-000000"}
-
-
 def test_the_end_waits_for_no_store_that_does_not_answer() -> None:
     store = DeadStore()
     with threads_of(store) as (threads, woken):

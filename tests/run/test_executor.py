@@ -55,11 +55,6 @@ def test_another_executor_writes_the_same_bytes(build_with: Any) -> None:
     assert toy.finished != sorted(toy.finished)
 
 
-@pytest.mark.parametrize("limit", [{"max_documents": 250}, {"max_tokens": 20_000}])
-def test_limits_hold_wherever_units_run(build_with: Any, limit: dict[str, int]) -> None:
-    assert same_dataset(build_with(LastFirst(), **limit), build_with(None, "clean", **limit))
-
-
 def test_a_unit_whose_worker_dies_runs_once_more_and_carefully(build_with: Any) -> None:
     toy = LastFirst({CRASHING: 1})
     assert same_dataset(build_with(toy), build_with(None, "clean"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,10 +147,6 @@ def test_libraries_that_encode_decide_the_bytes(kind: str, engine: str, names: s
 def test_what_parses_json_decides_the_bytes_of_json_lines(inputs: list[Path]) -> None:
     sources = find_sources([str(path) for path in inputs])
     assert "msgspec" in deciding_libraries("huggingface", "reference", sources)
-
-
-def test_numba_is_among_the_versions() -> None:
-    assert "numba" in versions()
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["plain", "compressed"])
@@ -308,21 +303,6 @@ def test_a_resumed_build_says_what_it_reused(build: Build, inputs: list[Path]) -
     assert report.reused.seconds > 0
 
 
-def test_a_build_that_starts_afresh_has_reused_nothing(build: Build) -> None:
-    assert build().reused is None
-
-
-def test_a_dataset_of_version_1_is_complete(tmp_path: Path) -> None:
-    """Its run.json is older than some libraries and options."""
-    shutil.copy(GOLDEN / "corpus.jsonl", tmp_path)
-    shutil.copytree(GOLDEN / "dataset", tmp_path / "out")
-    report = tokenmill.build(
-        tmp_path / "corpus.jsonl", GOLDEN / "dataset" / "tokenizer", tmp_path / "out",
-        workers=1, id_field="id", keep=["lang"], no_loss="mask", validation=0.5, max_bad=0.5,
-    )  # fmt: skip
-    assert report.snapshot is None
-
-
 def policies(**read: Any) -> dict[str, Any]:
     encode = EncodePolicies(special_tokens="text")
     found: dict[str, Any] = msgspec.to_builtins(Policies(read=ReadPolicies(**read), encode=encode))
@@ -386,12 +366,6 @@ def test_every_difference_is_shown_at_its_place(
     changes: dict[str, Any], expected: list[str]
 ) -> None:
     assert lines(IDENTITY, changed(**changes)) == expected
-
-
-def test_an_option_that_only_a_later_version_knows_is_a_difference() -> None:
-    stored = msgspec.to_builtins(IDENTITY)
-    stored["policies"]["read"]["later"] = 1
-    assert lines(stored, IDENTITY) == ["policies.read.later: was 1, is None"]
 
 
 def test_content_is_compared_only_where_nothing_else_differs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read import documents
 from tokenmill.read.documents import grouped
-from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
 
 
 def write_texts(folder: Path, count: int) -> Path:
@@ -55,33 +53,6 @@ def test_batches_are_grouped_until_they_fill_half_a_batch() -> None:
     assert sources(list(grouped(batches, 0))) == [[0], [1], [2], [3]]
 
 
-def test_a_group_of_empty_files_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_GROUPED_BATCHES", 2)
-    assert sources(list(grouped([batch(number) for number in range(5)], 10))) == [
-        [0, 1],
-        [2, 3],
-        [4],
-    ]
-
-
-def test_the_documents_of_small_files_are_written_in_one_piece(
-    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pieces: list[int] = []
-    append = DocumentsWriter.append
-
-    def counted(self: DocumentsWriter, rows: DocumentRows) -> None:
-        pieces.append(len(rows.ids))
-        append(self, rows)
-
-    monkeypatch.setattr(DocumentsWriter, "append", counted)
-    data = write_texts(tmp_path / "data", 300)
-    report = tokenmill.build(data, tokenizer_path, tmp_path / "out", workers=1)
-    assert pieces == [300]
-    table = report.dataset.shards[0].documents()
-    assert table.column("source").to_pylist() == [f"{number:04d}.txt" for number in range(300)]
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"max_documents": 25}, {"max_tokens": 300}, {"validation": 0.3, "id_field": "id"}],
@@ -103,22 +74,6 @@ def test_an_error_names_the_file_among_small_ones(tmp_path: Path, tokenizer_path
     with pytest.raises(DataError) as caught:
         tokenmill.build(data, tokenizer_path, tmp_path / "out", workers=1, special_tokens="error")
     assert caught.value.where == "0003.txt, position 0"
-
-
-def test_each_folder_of_the_inputs_is_resolved_once(
-    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_texts(tmp_path / "data", 100)
-    resolved: list[Path] = []
-    realpath = os.path.realpath
-
-    def counted(path: Path | str, *, strict: bool = False) -> str:
-        resolved.append(Path(path))
-        return realpath(path, strict=strict)
-
-    monkeypatch.setattr(os.path, "realpath", counted)
-    tokenmill.build(data, tokenizer_path, tmp_path / "out", workers=1)
-    assert len([path for path in resolved if path.is_relative_to(data)]) == 1
 
 
 PEAK = """

@@ -22,7 +22,6 @@ from corpora import (
     built,
     command,
     contents,
-    set_versions,
     tokenmill,
     tokenmill_here,
     wait_for,
@@ -212,26 +211,6 @@ def test_a_later_file_without_the_text_column_ends_the_build(
     assert result.returncode == 2
     assert "cannot find the column 'text'" in result.stderr
     assert "b.parquet" in result.stderr
-
-
-def test_two_documents_with_one_id_are_both_kept(tokenizer_path: Path, tmp_path: Path) -> None:
-    data = write_jsonl(tmp_path / "data.jsonl", ["one", "two"], id=["same", "same"])
-    out = tmp_path / "out"
-    package.build(str(data), tokenizer=str(tokenizer_path), out=out, id_field="id", workers=1)
-    assert package.open(out).shards[0].documents().column("id").to_pylist() == ["same", "same"]
-
-
-def test_a_resume_with_another_version_of_a_library_is_refused(
-    corpus: Path, tokenizer_path: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    process = started(corpus, tokenizer_path, out)
-    process.kill()
-    process.communicate()
-    set_versions(out, pyarrow="0.0.1")
-    result = tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 8
-    assert "pyarrow: was version 0.0.1" in result.stderr
 
 
 @pytest.mark.soak

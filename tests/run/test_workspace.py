@@ -36,12 +36,6 @@ def tree(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
 
 
-def test_a_workspace_has_its_folders_below_work(workspace: Workspace) -> None:
-    workspace.create()
-    below = {path.relative_to(workspace.folder).as_posix() for path in workspace.folder.rglob("*")}
-    assert below == {"work", "work/attempts", f"work/attempts/{workspace.life}"}
-
-
 def test_creating_a_workspace_again_clears_half_done_attempts_and_nothing_else(
     workspace: Workspace,
 ) -> None:
@@ -134,51 +128,44 @@ def test_removing_a_dataset_never_follows_a_link_out_of_it(
     assert (tmp_path / "elsewhere" / "00000.bin").is_file()
 
 
-@pytest.mark.parametrize("names", [[], ["manifest.json"], ["work/lock"], [*DATASET, "notes.txt"]])
-def test_an_output_may_be_empty_a_dataset_or_a_build(tmp_path: Path, names: list[str]) -> None:
-    (tmp_path / "out").mkdir()
-    fill(tmp_path / "out", *names)
-    if "manifest.json" in names:
+@pytest.mark.parametrize(
+    "names", [None, [], ["work/"], ["manifest.json"], ["work/lock"], [*DATASET, "notes.txt"]]
+)
+def test_an_output_may_be_absent_empty_a_dataset_or_a_build(
+    tmp_path: Path, names: list[str] | None
+) -> None:
+    """A build that was killed before it made its lock leaves the empty folder `work`."""
+    (tmp_path / "real").mkdir()
+    if names is not None:
+        (tmp_path / "out").symlink_to(tmp_path / "real")
+    for name in names or ():
+        if name.endswith("/"):
+            (tmp_path / "out" / name).mkdir()
+        else:
+            fill(tmp_path / "out", name)
+    if "manifest.json" in (names or ()):
         (tmp_path / "out" / "manifest.json").write_bytes(DATASET_OUTPUT.start)
     check_output(Workspace(tmp_path / "out"))
 
 
-def test_an_output_may_be_a_build_that_was_killed_before_it_made_its_lock(tmp_path: Path) -> None:
-    (tmp_path / "out" / "work").mkdir(parents=True)
-    check_output(Workspace(tmp_path / "out"))
-
-
-def test_an_output_with_an_empty_work_folder_beside_other_files_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path / "out", "notes.txt")
-    (tmp_path / "out" / "work").mkdir()
-    with pytest.raises(OutputConflictError):
-        check_output(Workspace(tmp_path / "out"))
-
-
 @pytest.mark.parametrize(
-    "names",
-    [["manifest.json"], ["work/lock", "notes.txt"], ["notes.txt"], ["work"], ["work/notes.txt"]],
+    ("kind", "message"), [("file", "the output is a file"), ("link", "the output is a broken link")]
 )
-def test_an_output_may_not_be_what_only_looks_like_one(tmp_path: Path, names: list[str]) -> None:
-    (tmp_path / "out").mkdir()
-    fill(tmp_path / "out", *names)
-    with pytest.raises(OutputConflictError):
+def test_an_output_that_is_no_folder_is_refused(tmp_path: Path, kind: str, message: str) -> None:
+    if kind == "file":
+        fill(tmp_path, "out")
+    else:
+        (tmp_path / "out").symlink_to(tmp_path / "gone")
+    with pytest.raises(OutputConflictError, match=message):
         check_output(Workspace(tmp_path / "out"))
-
-
-def test_an_output_may_be_absent(tmp_path: Path) -> None:
-    check_output(Workspace(tmp_path / "no" / "such" / "folder"))
-
-
-def test_an_output_may_be_a_link_to_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "out").symlink_to(tmp_path / "real")
-    check_output(Workspace(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
     "names",
-    [["thesis.tex"], ["manifest.json.bak"], ["work/notes.txt"], ["tokens/00000.bin"]],
+    [
+        *(["thesis.tex"], ["manifest.json.bak"], ["work/notes.txt"], ["tokens/00000.bin"]),
+        *(["manifest.json"], ["notes.txt", "work/lock"], ["work"]),
+    ],
 )
 def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: list[str]) -> None:
     fill(tmp_path / "out", *names)
@@ -186,18 +173,6 @@ def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: li
         check_output(Workspace(tmp_path / "out"))
     assert caught.value.why == f"it holds {names[0].split('/')[0]!r}"
     assert tree(tmp_path / "out") == set(names)
-
-
-def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    fill(tmp_path, "out")
-    with pytest.raises(OutputConflictError, match="the output is a file"):
-        check_output(Workspace(tmp_path / "out"))
-
-
-def test_an_output_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to(tmp_path / "gone")
-    with pytest.raises(OutputConflictError, match="the output is a broken link"):
-        check_output(Workspace(tmp_path / "out"))
 
 
 HOLD = """
@@ -233,20 +208,6 @@ def test_a_lock_is_refused_while_another_process_holds_it_and_free_when_that_die
     assert lock.startswith(f"process {os.getpid()} on ")
 
 
-def test_a_lock_is_refused_within_one_process_and_free_afterwards(workspace: Workspace) -> None:
-    with locked(workspace), pytest.raises(OutputConflictError), locked(workspace):
-        pytest.fail("the lock was held twice")
-    with locked(workspace):
-        pass
-
-
-def test_a_lock_ends_with_an_error(workspace: Workspace) -> None:
-    with pytest.raises(RuntimeError), locked(workspace):
-        raise RuntimeError
-    with locked(workspace):
-        pass
-
-
 def test_a_lock_in_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     fill(tmp_path, "file")
     with pytest.raises(StorageError), locked(Workspace(tmp_path / "file")):
@@ -274,18 +235,6 @@ def test_a_work_folder_that_cannot_be_removed_is_named_and_the_dataset_stays_com
         fill(workspace.folder, "manifest.json", "work/left.json")
     assert "the dataset is complete, but" in caplog.text
     assert str(workspace.work) in caplog.text
-
-
-def test_an_old_dataset_that_cannot_be_removed_is_not_overwritten(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    fill(workspace.folder, *DATASET)
-    monkeypatch.setattr(os, "rmdir", refuse)
-    with pytest.raises(StorageError, match="cannot remove the old dataset"):
-        workspace.remove_output()
 
 
 def test_a_lock_stays_until_the_last_of_those_that_hold_it_together_has_ended(

@@ -92,6 +92,7 @@ def build(
 
             check_export(made)
         report = _pipeline.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
+        assert isinstance(report, _encode.BuildReport)  # only agents depart
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)
     }

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -71,30 +71,6 @@ CountEvents = RunEvents["CountTask"]
 
 Resolve = Callable[[Access, Executor], Task[R]]
 """Resolves a task. Local workers of the executor start in the meantime."""
-
-
-@overload
-def build(
-    recipe: Recipe,
-    *,
-    tokenizer: object = ...,
-    overwrite: Overwrite = ...,
-    events: BuildEvents | None = ...,
-    executor: Executor | None = ...,
-    share: None = ...,
-) -> BuildReport: ...
-
-
-@overload
-def build(
-    recipe: Recipe,
-    *,
-    tokenizer: object = ...,
-    overwrite: Overwrite = ...,
-    events: BuildEvents | None = ...,
-    executor: Executor | None = ...,
-    share: Share | None,
-) -> BuildReport | Departure: ...
 
 
 def build(
