@@ -1,24 +1,27 @@
-"""Compiled functions compute what they say, with and without a place to be kept."""
+"""Compiled functions compute what they say; code from disk is always that of the sources."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numba
-import numba.core.caching
 import numpy as np
 import pytest
 
+from tokenmill.kernels import compiled as module
 from tokenmill.kernels.compiled import compiled, inner, telling_of_compilation
+
+PACKAGE = Path(module.__file__).parents[1]
 
 
 def doubled(values: np.ndarray) -> np.ndarray:
     return 2 * values
-
-
-def test_a_compiled_function_computes_what_it_says() -> None:
-    assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
 
 
 def test_an_inner_function_is_for_compiled_ones_and_refuses_python() -> None:
@@ -39,28 +42,242 @@ def test_compilation_is_told_of_once() -> None:
     assert told == ["compiling"]
 
 
-def test_where_nothing_can_be_kept_functions_are_compiled_each_time(
-    monkeypatch: pytest.MonkeyPatch,
+def test_all_compiled_functions_are_where_their_code_is_kept() -> None:
+    """Code is kept for a state of the files of `kernels`, which import no others but `core`."""
+    names = re.compile(r"from tokenmill\.kernels\.compiled import .*\b(compiled|inlined|inner)\b")
+    elsewhere = [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if names.search(path.read_text()) and path.parent != module.KERNELS
+    ]
+    assert elsewhere == []
+
+
+# Code on disk.
+
+PAIR = """
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    {0}: int
+    {1}: int
+
+LIMIT = {limit}
+PAIR = Pair({0}=1, {1}=2)
+"""
+CALLER = """
+from tokenmill.kernels.compiled import compiled
+from tokenmill.kernels.pair import LIMIT, PAIR, Pair
+
+@compiled
+def caller(pair):
+    return pair.x * LIMIT
+"""
+START = """
+import sys, tokenmill.kernels
+from pathlib import Path
+from tokenmill.kernels import compiled
+tokenmill.kernels.__path__.append(sys.argv[1])
+compiled.KERNELS = Path(sys.argv[1])
+from tokenmill.kernels.caller import PAIR, Pair, caller
+"""
+CALLED = "print(caller(PAIR), sum(caller.stats.cache_hits.values()))"
+NO_SPACE = """
+import numba.core.caching as caching
+def fail(*_):
+    raise OSError(28, "No space left on device")
+caching.IndexDataCacheFile._save_data = fail
+"""
+CHANGED = """
+import os
+Path(sys.argv[1], "pair.py").write_text("LIMIT = 1")
+"""
+
+
+class Kernels:
+    """Two modules, of which one has the constant and the tuple of the other's function."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "caller.py").write_text(CALLER)
+        self.edit()
+
+    def edit(self, fields: str = "xy", limit: int = 10) -> None:
+        (self.folder / "pair.py").write_text(PAIR.format(*fields, limit=limit))
+
+    def run(self, code: str) -> str:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(self.folder)}
+        command = [sys.executable, "-B", "-c", START + code, str(self.folder)]
+        found = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (found.returncode, found.stderr) == (0, "")
+        return found.stdout
+
+    def called(self) -> tuple[int, bool]:
+        """Return what the function returns, and whether its code was read from disk."""
+        result, hits = self.run(CALLED).split()
+        return int(result), hits == "1"
+
+    def files(self) -> list[Path]:
+        return [*(self.folder / "tokenmill").rglob("*.nb*")]
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Kernels:
+    return Kernels(tmp_path)
+
+
+def test_code_is_kept_until_a_constant_or_a_tuple_of_another_file_changes(
+    kernels: Kernels,
 ) -> None:
-    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
-    with pytest.raises(RuntimeError, match="no locator"):
-        numba.njit(cache=True)(doubled)
-    assert compiled(doubled)(np.array([1, 2])).tolist() == [2, 4]
+    assert kernels.called() == (10, False)
+    assert kernels.called() == (10, True)
+    kernels.edit(limit=100)
+    assert kernels.called() == (100, False)
+    kernels.edit("yx", limit=100)
+    assert kernels.called() == (200, False)
+    kernels.edit()
+    assert kernels.called() == (10, True)
 
 
-def test_a_build_starts_its_first_worker_before_it_imports_what_takes_long() -> None:
-    code = (
-        "import sys, tokenmill.cli.build; "
-        "print({'numpy', 'numba', 'pyarrow', 'asyncio', 'yaml'} & {*sys.modules})"
-    )
+def test_code_of_two_signatures_is_not_swapped(kernels: Kernels) -> None:
+    for _ in range(2):
+        assert kernels.run("print(caller(Pair(1.5, 2)))") == "15.0\n"
+        assert kernels.run("print(caller(PAIR))") == "10\n"
+
+
+def test_one_at_a_time_saves(folder_in: FolderIn, tmp_path: Path) -> None:
+    """As many threads: each opens the lock for itself, as processes do."""
+    folder_in(tmp_path)
+    inside, most = [0], [0]
+
+    def save() -> None:
+        with module._saving():
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            threading.Event().wait(0.01)
+            inside[0] -= 1
+
+    threads = [threading.Thread(target=save) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (inside, most) == ([0], [1])
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda code: code[: len(code) // 2]])
+def test_damaged_code_is_compiled_again(kernels: Kernels, damage: Callable[[bytes], bytes]) -> None:
+    assert kernels.called() == (10, False)
+    for path in kernels.files():
+        path.write_bytes(damage(path.read_bytes()))
+    assert kernels.called() == (10, False)
+    assert kernels.called() == (10, True)
+
+
+def test_code_that_cannot_be_kept_is_used(kernels: Kernels) -> None:
+    assert kernels.run(NO_SPACE + CALLED) == "10 0\n"
+    assert kernels.run(CHANGED + CALLED) == "10 0\n"  # its source changed after it was imported
+    kernels.edit()
+    assert kernels.called() == (10, False)
+
+
+def test_code_that_was_not_used_for_long_is_deleted(kernels: Kernels) -> None:
+    kernels.called()
+    (old,) = {path.parents[1] for path in kernels.files()}
+    kernels.edit(limit=20)
+    kernels.called()
+    assert old.exists()
+    os.utime(old, (0, 0))
+    kernels.called()
+    assert not old.exists()
+
+
+def closed(folder: Path) -> None:
+    """Leave a folder as it is."""
+
+
+def open_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def open_to_a_group(folder: Path) -> None:
+    os.chown(folder, -1, 12345)
+    folder.chmod(0o770)
+
+
+def of_others(folder: Path) -> None:
+    os.chown(folder, 12345, -1)
+
+
+def sticky(folder: Path) -> None:
+    folder.chmod(0o1777)
+
+
+FolderIn = Callable[[Path], Path | None]
+
+
+@pytest.fixture
+def folder_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderIn]:
+    """Return the folder of code inside another folder, as a new process would."""
+
+    def folder(parent: Path) -> Path | None:
+        monkeypatch.setattr(module._config, "CACHE_DIR", str(parent))
+        module._folder.cache_clear()
+        return module._folder()
+
+    yield folder
+    module._folder.cache_clear()
+
+
+@pytest.mark.parametrize("change", [closed, sticky])
+def test_a_folder_of_code_is_private(
+    change: Callable[[Path], None], folder_in: FolderIn, tmp_path: Path
+) -> None:
+    change(tmp_path)
+    folder = folder_in(tmp_path / "cache")
+    assert folder is not None
+    for made in (folder, folder.parent):
+        assert made.stat().st_mode & 0o777 == 0o700
+    assert folder.parent == tmp_path / "cache" / "tokenmill"
+
+
+@pytest.mark.parametrize("change", [open_to_all, open_to_a_group, of_others])
+@pytest.mark.parametrize("place", ["", "cache", "cache/tokenmill", "cache/tokenmill/digest"])
+def test_a_folder_that_others_can_change_is_not_used(
+    place: str,
+    change: Callable[[Path], None],
+    folder_in: FolderIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if os.geteuid() and change is not open_to_all:
+        pytest.skip("only root can give folders to others")
+    monkeypatch.setattr(module, "_digest", lambda: "digest")
+    (tmp_path / "cache" / "tokenmill" / "digest").mkdir(parents=True)
+    change(tmp_path / place)
+    assert folder_in(tmp_path / "cache") is None
+    assert module._folder() is None
+    (message,) = caplog.messages
+    assert f"other users can change {tmp_path / place}. Set NUMBA_CACHE_DIR" in message
+
+
+# What imports the compiler.
+
+
+@pytest.mark.parametrize(
+    ("imported", "heavy"),
+    [
+        ("tokenmill.cli.build", "numpy numba pyarrow asyncio yaml"),
+        (
+            "tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.pipeline, "
+            "tokenmill.run.worker, tokenmill.report.verify",
+            "numba",
+        ),
+    ],
+    ids=["before the first worker starts", "what does not pack"],
+)
+def test_what_takes_long_is_not_imported(imported: str, heavy: str) -> None:
+    code = f"import sys, {imported}; print({{*{heavy.split()}}} & {{*sys.modules}})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert shown.stdout == "set()\n"
-
-
-def test_what_does_not_pack_does_not_load_the_compiler() -> None:
-    code = (
-        "import sys, tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.pipeline, "
-        "tokenmill.run.worker, tokenmill.report.verify; print('numba' in sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert shown.stdout == "False\n"

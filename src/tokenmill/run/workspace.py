@@ -26,7 +26,6 @@ from tokenmill.store.files import (
     take_name,
     unfinished_beside,
 )
-from tokenmill.store.layout import PART_FOLDERS
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.object_store import ObjectStore
@@ -215,6 +214,8 @@ WORK_FOLDERS = tuple(
 
 def sweep_unfinished(folder: Path) -> None:
     """Remove temporary files that a killed process has left."""
+    from tokenmill.store.layout import PART_FOLDERS  # with numpy, after the first worker started
+
     names = ("", "work", "tokenizer", *PART_FOLDERS.values(), *WORK_FOLDERS)
     sweep_temporaries(folder / name for name in names)
 
