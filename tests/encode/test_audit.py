@@ -40,12 +40,6 @@ def test_empty_and_very_long_documents_are_not_drawn() -> None:
     assert sample.num_drawn == 2
 
 
-def test_without_a_share_only_short_documents_stand_for_their_units() -> None:
-    hashes = np.array([5, 2**64 - 1], np.uint64)
-    sample = sampled(0.0, ["a", "b"], hashes, 2)
-    assert (sample.texts, sample.num_drawn) == (["a"], 0)
-
-
 @pytest.mark.parametrize(
     ("num_equal", "rate"), [(0, 1.0), (1, 0.95), (59, 0.0495), (2_995, 0.0009997)]
 )

@@ -13,7 +13,6 @@ from tokenizer_kit import (
     BYTE_LEVEL,
     BYTES_ONLY,
     Json,
-    added_token,
     as_file,
     byte_level_json,
     sentencepiece_json,
@@ -110,14 +109,6 @@ def test_a_model_without_a_type_has_that_of_the_library(model: Json, expected: s
     assert read_tokenizer(file.data)["model"]["type"] == expected
 
 
-def test_memo_may_have_a_text_and_not_its_control_tokens(installed: set[str]) -> None:
-    mask = added_token("[MASK]", 261, special=True, rstrip=True)
-    file = as_file(byte_level_json(added_tokens=[mask]))
-    assert "memo" in rank_engines(file, False).names
-    beside = "an added token with rstrip or single_word"
-    assert rank_engines(file, True).objections["memo"] == beside
-
-
 def test_the_reference_is_left_where_no_engine_is_exact(installed: set[str]) -> None:
     objections = {"fastokens": "dropout", "native": "dropout", "memo": NOT_SPLIT}
     assert rank_engines(DROPOUT_FILE, False) == Candidates(("reference",), objections)
@@ -177,13 +168,6 @@ def test_an_engine_that_is_asked_for_and_not_exact_is_refused(installed: set[str
     with pytest.raises(UserError, match="fastokens is not exact") as caught:
         rank_engines(DIGITS_FILE, False, "fastokens")
     assert caught.value.why == DIGITS
-
-
-def test_an_engine_that_is_asked_for_and_not_installed_is_refused(installed: set[str]) -> None:
-    installed.clear()
-    with pytest.raises(UserError, match="fastokens cannot be used") as caught:
-        rank_engines(BYTE_LEVEL_FILE, False, "fastokens")
-    assert caught.value.why == NOT_INSTALLED
 
 
 def test_an_engine_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:

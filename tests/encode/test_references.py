@@ -102,12 +102,6 @@ def test_what_the_post_processor_adds_is_known_and_never_part_of_the_ids(
     assert pieces(reference, "a") == [(97, "a")]
 
 
-def word_level(**vocab: int) -> Json:
-    model = {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"}
-    tokenizer = byte_level_json(pre_tokenizer={"type": "Whitespace"}, decoder=None)
-    return tokenizer | {"model": model}
-
-
 def test_a_vocabulary_in_which_a_is_nothing_still_tells_what_surrounds_a_text() -> None:
     tokenizer = byte_level_json(
         model={"vocab": {"z": 0, "<s>": 259, "</s>": 260}, "merges": []},
@@ -133,19 +127,6 @@ def test_special_strings_in_text_are_text_unless_control_tokens_are_asked_for() 
     assert documents(huggingface(tokenizer).encode([text])) == [list(b"a<s>")]
     assert documents(huggingface(tokenizer, True).encode([text])) == [[97, 259]]
     assert pieces(huggingface(tokenizer, True), text) == [(97, "a"), (259, "<s>")]
-
-
-def test_added_tokens_that_are_not_special_are_tokens_in_both_modes() -> None:
-    tokenizer = byte_level_json(added_tokens=[added_token("<s>", 259)])
-    for control_tokens in (False, True):
-        assert documents(huggingface(tokenizer, control_tokens).encode(["a<s>"])) == [[97, 259]]
-
-
-def test_the_unknown_token_is_named_by_the_model() -> None:
-    reference = huggingface(word_level(**{"<unk>": 0, "hello": 1}))
-    assert reference.unk_id == 0
-    assert documents(reference.encode(["hello you"])) == [[1, 0]]
-    assert huggingface(byte_level_json()).unk_id is None
 
 
 def test_the_unknown_token_of_unigram_is_an_id() -> None:
@@ -233,20 +214,6 @@ def test_a_rank_file_gives_the_ids_and_characters_of_an_equal_tokenizer_json() -
     assert documents(from_ranks.encode(texts)) == documents(from_json.encode(texts))
     for text in texts:
         assert pieces(from_ranks, text) == pieces(from_json, text)
-
-
-def test_an_encoding_has_its_published_special_tokens() -> None:
-    gpt2 = tiktoken("gpt2.tiktoken")
-    assert gpt2.special_tokens == {"<|endoftext|>": 50256}
-    assert (gpt2.largest_id, gpt2.unk_id) == (50256, None)
-    assert (gpt2.prefix, gpt2.suffix) == ((), ())
-    llama3 = tiktoken("llama3.tiktoken")
-    assert llama3.prefix == (128_000,)
-    assert llama3.special_tokens["<|end_of_text|>"] == 128_001
-    assert (len(llama3.special_tokens), llama3.largest_id) == (256, 128_255)
-    assert llama3.token_id("<|eot_id|>") == 128_009
-    assert llama3.token_id("no such token") is None
-    assert llama3.decode([*llama3.encode(["Hello"]).ids, 128_009]) == "Hello<|eot_id|>"
 
 
 def test_tiktoken_reads_special_strings_as_text_or_as_control_tokens() -> None:

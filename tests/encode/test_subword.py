@@ -305,55 +305,42 @@ class TestUnknown:
         assert ids_of(sampler, texts) == expected(file, texts)
 
 
-class TestRefusals:
-    def test_models_that_are_neither(self) -> None:
-        vocab = {"[UNK]": 0, "a": 1}
-        model = {"type": "WordPiece", "vocab": vocab, "unk_token": "[UNK]"}
-        model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
-        file = as_file({**byte_level_json(), "model": model})
-        with pytest.raises(UserError, match=r"cannot be sampled(.|\n)*WordPiece(.|\n)*next:"):
-            SubwordSampler(file, dropout=0.1)
+WORD_PIECE = {
+    "type": "WordPiece",
+    "vocab": {"[UNK]": 0, "a": 1},
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+BPE, UNIGRAM = as_file(byte_level_json()), small_unigram({"a": -1.0})
 
-    @pytest.mark.parametrize("kind", ["tiktoken", "sentencepiece"])
-    def test_other_files(self, kind: str) -> None:
-        with pytest.raises(UserError, match=rf"kind is {kind}(.|\n)*next: convert it"):
-            SubwordSampler(TokenizerFile(kind, b"", origin="x"), dropout=0.1)
 
-    @pytest.mark.parametrize(
-        ("rates", "message"),
-        [
-            ({}, "use only dropout"),
-            ({"alpha": 0.1}, "use only dropout"),
-            ({"dropout": 0.1, "alpha": 0.1}, "use only dropout"),
-            ({"dropout": -0.1}, "out of range"),
-            ({"dropout": 1.1}, "out of range"),
-            ({"dropout": math.nan}, "out of range"),
-        ],
-    )
-    def test_rates(self, rates: Any, message: str) -> None:
-        with pytest.raises(UserError, match=message):
-            SubwordSampler(as_file(byte_level_json()), **rates)
-
-    def test_unigram_wants_alpha(self) -> None:
-        with pytest.raises(UserError, match="use only alpha"):
-            SubwordSampler(small_unigram({"a": -1.0}), dropout=0.1)
-        with pytest.raises(UserError, match="out of range"):
-            SubwordSampler(small_unigram({"a": -1.0}), alpha=-1.0)
-
-    def test_a_file_with_a_dropout_of_its_own(self) -> None:
-        with pytest.raises(UserError, match="is random"):
-            SubwordSampler(as_file(byte_level_json(model={"dropout": 0.1})), dropout=0.1)
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"byte_fallback": True},
-            {"added_tokens": [added_token("x", 2)]},
-        ],
-    )
-    def test_unigrams_that_cannot_be_exact(self, changes: Any) -> None:
-        with pytest.raises(UserError, match="sampled exactly"):
-            SubwordSampler(small_unigram({"a": -1.0}, **changes), alpha=0.1)
+@pytest.mark.parametrize(
+    ("file", "rates", "message"),
+    [
+        (BPE, {}, "use only dropout"),
+        (BPE, {"alpha": 0.1}, "use only dropout"),
+        (BPE, {"dropout": 0.1, "alpha": 0.1}, "use only dropout"),
+        (BPE, {"dropout": -0.1}, "out of range"),
+        (BPE, {"dropout": 1.1}, "out of range"),
+        (BPE, {"dropout": math.nan}, "out of range"),
+        (as_file(byte_level_json(model={"dropout": 0.1})), {"dropout": 0.1}, "is random"),
+        (UNIGRAM, {"dropout": 0.1}, "use only alpha"),
+        (UNIGRAM, {"alpha": -1.0}, "out of range"),
+        (small_unigram({"a": -1.0}, byte_fallback=True), {"alpha": 0.1}, "sampled exactly"),
+        (
+            small_unigram({"a": -1.0}, added_tokens=[added_token("x", 2)]),
+            {"alpha": 0.1},
+            "sampled exactly",
+        ),
+        (as_file({**byte_level_json(), "model": WORD_PIECE}), {"dropout": 0.1}, "is WordPiece"),
+        (TokenizerFile("tiktoken", b"", origin="x"), {"dropout": 0.1}, "kind is tiktoken"),
+        (TokenizerFile("sentencepiece", b""), {"dropout": 0.1}, "kind is sentencepiece"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(file: TokenizerFile, rates: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SubwordSampler(file, **rates)
 
 
 def test_sentencepiece_draws_from_the_same_lattice() -> None:

@@ -67,12 +67,6 @@ def test_an_encoding_that_is_not_known_is_refused_with_the_nearest_name(tmp_path
     assert "did you mean" not in refusal(write(tmp_path / "x.tiktoken", RANKS)).hint
 
 
-def test_a_rank_file_with_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    error = refusal(write(tmp_path / "gpt2.tiktoken", RANKS + b"YWE= 3\n"))
-    assert error.what == "the rank file is not gpt2"
-    assert error.why == "it has 4 ranks; gpt2 has 3"
-
-
 def test_an_encoding_is_refused_where_the_file_says_it_all(tmp_path: Path) -> None:
     error = refusal(write(tmp_path / "tokenizer.json", JSON), "gpt2")
     assert error.what == "--encoding works only with tiktoken rank files"
@@ -152,12 +146,6 @@ def test_the_configuration_beside_the_tokenizer_comes_with_it(tmp_path: Path) ->
     found = load_tokenizer_file(str(tmp_path))
     assert found.config == {**CONFIG, "pad_token": "<p>"}
     assert found.config_data == config.read_bytes()
-
-
-def test_a_damaged_configuration_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "tokenizer.json", JSON)
-    write(tmp_path / "tokenizer_config.json", b"[]")
-    assert refusal(tmp_path).where == str(tmp_path / "tokenizer_config.json")
 
 
 @pytest.mark.parametrize(

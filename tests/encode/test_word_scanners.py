@@ -101,12 +101,6 @@ def test_runs_of_digits_are_grouped_from_their_end():
     assert words.edges.tolist() == [0, *range(1, 100_001, 3), 100_001]
 
 
-def test_a_word_of_400_000_characters_is_one_word():
-    for name in SCANNED:
-        words = splitters(name)[0].split(["x" * 400_000]).edges
-        assert words.tolist() == [0, 400_000 + (name == "prefix space")]
-
-
 @settings(deadline=None)
 @given(
     st.lists(
