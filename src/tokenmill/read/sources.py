@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
-from tokenmill.read.documents import source_errors
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import foreign_kind, plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS
@@ -330,6 +329,8 @@ def check_before_fetch(
 
 def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:
     """Return the fields of each source; several remote sources are checked concurrently."""
+    from tokenmill.read.documents import source_errors  # with numpy, which takes 100 ms
+
     distant = [source for source in sources if source.is_distant]
     slow = [source.index for source in distant if not FORMATS[source.format].range_suffixes]
     left_out = {*slow[MAX_DISTANT_SOURCES:]}
