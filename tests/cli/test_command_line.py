@@ -15,8 +15,7 @@ from conftest import write_jsonl
 from tokenmill.cli import COMMANDS, main
 from tokenmill.cli.parser import Command, Parser
 from tokenmill.core.errors import UserError
-from tokenmill.core.options import about
-from tokenmill.run.workspace import Overwrite
+from tokenmill.core.options import Overwrite, about
 
 HEAVY = ["numpy", "pyarrow", "tokenizers", "yaml", "msgspec", "psutil", "fastokens"]
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import datasets
 import pytest
-from msgspec import UNSET
 
 from tokenmill.cli import main
 from tokenmill.cli.build import Build
 from tokenmill.cli.parser import Parser
 from tokenmill.core.installed import install_command
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.store.exports import ExportSection
 
 TEXTS = ["The quick brown fox.", "jumps", "", "over the lazy dog " * 20]
 
@@ -170,20 +168,6 @@ def test_the_same_file_is_a_recipe(config: Path, tokenizer_path: Path) -> None:
     assert (made.pack.long_documents, made.pack.overlap) == ("sliding-window", 4)
     assert made.pack.overlap_in_loss
     assert (made.read.text_field, made.limits.max_bad) == ("body", 0.01)
-
-
-def test_columns_are_those_of_an_export_that_names_none(config: Path) -> None:
-    plain = config.read_text().replace("model:", "  columns: [input_ids, labels]\nmodel:")
-    config.write_text(plain)
-    assert recipe(config).export is UNSET
-    for own, expected in (
-        ("", ("input_ids", "labels")),
-        (", columns: [input_ids]", ("input_ids",)),
-    ):
-        config.write_text(plain.replace("model:", f"export: {{out: rows/{own}}}\nmodel:"))
-        section = recipe(config).export
-        assert isinstance(section, ExportSection)
-        assert (section.columns, section.out) == (expected, "rows/")
 
 
 def test_a_build_refuses_what_it_cannot_do(config: Path) -> None:

@@ -81,15 +81,6 @@ def test_the_snippet_of_the_docs_gives_the_documents_of_train(
     assert names["train"].dtype == np.int32
 
 
-def test_a_dataset_without_validation_has_no_subsets_and_no_note(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    write_corpus(tmp_path / "data", num_files=1, per_file=20)
-    report = library.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
-    report.dataset.shards[0].path("parquet").unlink()  # it is not even read
-    assert count_subsets(report.dataset) == {}
-
-
 def test_a_documents_table_of_another_size_is_a_damage(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:

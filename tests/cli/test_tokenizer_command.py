@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tokenmill
 from encode.tokenizer_kit import (
     added_token,
     as_file,
     byte_level_json,
-    sentencepiece_model,
 )
 from tokenmill.cli import main
 from tokenmill.cli.terminal import safe_text
 from tokenmill.encode.engine_ranking import rank_engines
-from tokenmill.encode.published_encodings import ENCODINGS
-from tokenmill.encode.tokenizer_file import load_tokenizer_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v2" / "dataset"
 END = added_token("<|endoftext|>", 259, special=True)
@@ -78,33 +72,6 @@ def test_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["fingerprint"].startswith("tm1:")
 
 
-def test_a_dataset_says_which_tokens_it_was_built_with(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _, shown = printed(capsys, "show", GOLDEN)
-    assert "end  id 0, from the dataset" in shown
-
-
-def test_the_engine_that_is_shown_is_the_one_that_a_build_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """fastokens passes the gate with a vocabulary that has a gap, as p50k_base's, and fails."""
-    small = dataclasses.replace(ENCODINGS["p50k_base"], num_ranks=258, ranks_sha256="")
-    monkeypatch.setitem(ENCODINGS, "p50k_base", small)
-    pieces = [*(bytes([byte]) for byte in range(256)), b"ab", b"abc"]
-    ids = [*range(256), 50_257, 50_258]  # 50,256 is <|endoftext|>
-    lines = [b64encode(piece) + b" %d\n" % i for piece, i in zip(pieces, ids, strict=True)]
-    path = tmp_path / "p50k_base.tiktoken"
-    path.write_bytes(b"".join(lines))
-    (tmp_path / "a.txt").write_text("ab abc")
-    report = tokenmill.build(tmp_path / "a.txt", path, tmp_path / "out", workers=1)
-    _, shown = printed(capsys, "show", path, "--json")
-    found = json.loads(shown)
-    assert "fastokens" in rank_engines(load_tokenizer_file(path), False).names
-    assert report.run.engine == found["engines"][0]
-    assert found["objections"]["fastokens"].startswith("fastokens cannot load the tokenizer")
-
-
 def test_equal_tokenizers_end_with_code_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,16 +126,6 @@ def test_what_differs_is_shown_component_by_component(
         "added_tokens",
     ]
     assert (differences[1]["added"], differences[1]["changed"]) == (1, 2)
-
-
-def test_kinds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.model").write_bytes(sentencepiece_model())
-    path = saved(tmp_path / "a.json", byte_level_json())
-    code, shown = printed(capsys, "diff", path, tmp_path / "a.model")
-    assert (code, shown.strip()) == (
-        5,
-        "kind  huggingface -> sentencepiece: components cannot be compared",
-    )
 
 
 def test_tokens_cannot_steer_the_terminal(

@@ -115,7 +115,10 @@ def test_a_launcher_that_does_not_exist_is_refused(where: str) -> None:
     ("options", "message"),
     [
         (["--on", "slurm"], "--on slurm needs --agents N"),
-        (["--on", "slurm", "--agents", "0"], "--agents must be at least 1, got 0"),
+        (
+            ["--on", "slurm", "--agents", "0"],
+            "--agents: got '0'; must be",
+        ),
         (["--on", "slurm", "--agents", "2"], "scontrol is not installed here"),
         (["--on", "slurm", "--agents", "2", "--overwrite"], "--overwrite cannot be combined"),
         (["--agents", "2", "--slurm=-p x"], "--agents and --slurm can only be used with --on"),

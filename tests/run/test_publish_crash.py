@@ -12,10 +12,10 @@ from corpora import contents, write_corpus
 
 import tokenmill
 from tokenmill.core.errors import DataError, OutputConflictError, UserError
+from tokenmill.core.options import Overwrite
 from tokenmill.read import units
 from tokenmill.run.journal.receipts import num_finished_units
 from tokenmill.run.tasks import encode as build_module
-from tokenmill.run.workspace import Overwrite
 from tokenmill.store.files import REPLACED, take_name
 from tokenmill.store.objects.folder import FolderStore
 

@@ -58,10 +58,6 @@ def test_a_recipe_of_inputs_tokenizer_and_out_has_the_defaults() -> None:
     assert make_recipe(REQUIRED) == expected
 
 
-def test_an_empty_section_has_the_defaults() -> None:
-    assert recipe(read=None, encode={}) == recipe()
-
-
 def test_yaml_spellings_are_read() -> None:
     found = recipe(
         inputs="one.jsonl",
@@ -274,13 +270,6 @@ def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_an_assignment_sets_one_option(assignment: str, expected: dict[str, Any]) -> None:
     options = {"out": "here", "read": {"text_field": "body"}, "resources": None}
     assert override(options, [assignment]) == options | expected
-
-
-def test_later_assignments_win_and_the_options_given_stay_as_they_were() -> None:
-    options = {"read": {"text_field": "body"}}
-    found = override(options, ["read.text_field=a", "read.text_field=b", "out=o"])
-    assert found == {"read": {"text_field": "b"}, "out": "o"}
-    assert options == {"read": {"text_field": "body"}}
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ import msgspec
 
 from tokenmill.api.datasets import Dataset
 from tokenmill.api.records import are_names, names_of, written
+from tokenmill.core.options import Overwrite
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.run import pipeline as _pipeline
 from tokenmill.run.recipe.checks import by_section, make_recipe, naming_arguments
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.tasks import encode as _encode
-from tokenmill.run.workspace import Overwrite
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments

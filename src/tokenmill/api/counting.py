@@ -11,11 +11,12 @@ import msgspec
 from tokenmill.api.building import Inputs
 from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
+from tokenmill.core.options import Overwrite
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.splits import Digits, with_digits
 from tokenmill.run.recipe.checks import by_section, make_count_recipe, naming_arguments
 from tokenmill.run.recipe.options import ReadOptions
-from tokenmill.run.workspace import Overwrite, Workspace, is_finished
+from tokenmill.run.workspace import Workspace, is_finished
 from tokenmill.store.dataset import Dataset
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
     from tokenmill.pack.costs import ModelShape
     from tokenmill.report.tokenizers.report import Report
+    from tokenmill.run.progress import Snapshot
     from tokenmill.vocabulary.advice.advise import VocabularyAdvice
     from tokenmill.vocabulary.changing.change import TokenizerChange
     from tokenmill.vocabulary.training.train import TrainReport
@@ -27,6 +28,7 @@ def train_tokenizer(
     *,
     counts: str | Path | None = None,
     overwrite: bool = False,
+    advance: Advance = lambda stage, done, total: None,
     **options: Unpack[TrainArguments],
 ) -> TrainReport:
     """Train a tokenizer on texts or word counts, and check the result.
@@ -38,6 +40,7 @@ def train_tokenizer(
         out: folder for the tokenizer.
         counts: folder to keep the word counts in, so that you can train from them again.
         overwrite: replace a tokenizer that was trained before.
+        advance: called with a stage, the amount done and the total, to show progress.
         options: the options of `tokenmill tokenizer train`, with underscores, for example
             `model`, `vocabulary` and `split`.
 
@@ -46,7 +49,11 @@ def train_tokenizer(
         OutputConflictError: `out` holds something else.
         DataError: more records are bad than `max_bad` allows.
     """
-    from tokenmill.vocabulary.training.train import train
+    from tokenmill.run.pipeline import CountEvents
+    from tokenmill.vocabulary.training.train import TrainEvents, train
+
+    def on_progress(shot: Snapshot) -> None:
+        advance("counting", shot.done_bytes, shot.total_bytes)
 
     training, counting = counting_values(options)
     return train(
@@ -56,6 +63,7 @@ def train_tokenizer(
         counting=counting,
         counts_folder=counts,
         overwrite=overwrite,
+        events=TrainEvents(CountEvents(on_progress=on_progress), advance),
     )
 
 
@@ -67,6 +75,7 @@ def extend_tokenizer(
     add: int,
     min_frequency: int = 2,
     encoding: str | RankEncoding = "",
+    advance: Advance = lambda stage, done, total: None,
 ) -> TokenizerChange:
     """Add tokens to a BPE tokenizer, learned from texts or word counts.
 
@@ -80,6 +89,7 @@ def extend_tokenizer(
         add: the most tokens to add.
         min_frequency: occurrences that a pair needs to become a token.
         encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
+        advance: as for `train_tokenizer`.
 
     Raises:
         UserError: `base` is not a BPE tokenizer, or the counts use another split than `base`.
@@ -89,7 +99,9 @@ def extend_tokenizer(
     from tokenmill.vocabulary.changing.change import extend_file
 
     file = open_tokenizer(base, encoding)
-    return extend_file(file, names_of(on), out, add=add, min_frequency=min_frequency)
+    return extend_file(
+        file, names_of(on), out, add=add, min_frequency=min_frequency, advance=advance
+    )
 
 
 def trim_tokenizer(
@@ -99,6 +111,7 @@ def trim_tokenizer(
     *,
     to: int,
     encoding: str | RankEncoding = "",
+    advance: Advance = lambda stage, done, total: None,
 ) -> TokenizerChange:
     """Remove the tokens of a BPE tokenizer that a corpus needs least.
 
@@ -111,6 +124,7 @@ def trim_tokenizer(
         out: folder for the new tokenizer.
         to: number of tokens to keep.
         encoding: encoding of a tiktoken rank file, if the ranks do not identify it.
+        advance: as for `train_tokenizer`.
 
     Raises:
         UserError: `base` is not a BPE tokenizer, the counts use another split than `base`, or
@@ -120,7 +134,7 @@ def trim_tokenizer(
     from tokenmill.report.tokenizers.subject import open_tokenizer
     from tokenmill.vocabulary.changing.change import trim_file
 
-    return trim_file(open_tokenizer(base, encoding), names_of(on), out, to=to)
+    return trim_file(open_tokenizer(base, encoding), names_of(on), out, to=to, advance=advance)
 
 
 def advise_vocabulary(

@@ -131,7 +131,7 @@ def _run_command(parser: Parser, words: Sequence[str]) -> int:
             return 0
         command, stores = parsed
         set_options(endpoint=stores.endpoint, anonymous=stores.anonymous)
-        return command.run()
+        return command.run() or 0
     except OptionError as error:
         raise parser.in_flags(error) from error
 

@@ -73,7 +73,7 @@ examples:
     json: Json = False
     csv: Annotated[bool, about("the result as CSV, one line per length")] = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.api.analysis import analyze
         from tokenmill.cli.meter import meter
 
@@ -109,7 +109,6 @@ examples:
             from tokenmill.cli.analysis_display import print_analysis
 
             print_analysis(found)
-        return 0
 
     def _shape(self) -> str | ModelShape | None:
         """The model given by its name, its sizes or its parameters; None for the default."""

@@ -14,13 +14,13 @@ from msgspec.structs import asdict
 
 from tokenmill.cli.parser import Events, Section
 from tokenmill.cli.recipe import RECIPE_SECTIONS, RecipeCommand
+from tokenmill.cli.tables import print_json
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.errors import UserError
-from tokenmill.core.options import about, make_options
+from tokenmill.core.options import Overwrite, about, make_options
 from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.recipe.options import Out, Positive, Recipe
-from tokenmill.run.workspace import Overwrite
 
 if TYPE_CHECKING:
     from tokenmill.run.shares import Share
@@ -86,38 +86,48 @@ examples:
     ] = False
     json: Events = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         recipe = self.recipe(self.out)
         cluster = make_options(ClusterOptions, self.given.get("cluster", {}), "the command")
-        launch = [name for name in LaunchOptions.__struct_fields__ if getattr(cluster, name)]
+        self._check(recipe, cluster)
         if cluster.on is not None:
-            return self._launch(recipe, cluster, cluster.on)
-        if launch:
-            flags = " and ".join(map(_flag, launch))
-            raise UserError(f"{flags} can only be used with --on")
-        share = self._share(recipe, cluster)
+            self._launch(recipe, cluster, cluster.on)
+            return
+        share = None
+        if cluster.agent is not None:
+            from tokenmill.run.shares import parse_share
+
+            share = parse_share(cluster.agent, os.environ)
         if recipe.export is not UNSET:
             from tokenmill.api.exporting import check_export
 
             check_export(recipe)
         with WorkerPool(choose_resources(recipe.resources)) as executor:
-            return self._build(recipe, share, executor)
+            self._build(recipe, share, executor)
 
-    def _share(self, recipe: Recipe, cluster: ClusterOptions) -> Share | None:
-        """The agent that `--agent` names, or None for a single one."""
-        if cluster.agent is None:
-            return None
-        from tokenmill.run.shares import parse_share
-
-        share = parse_share(cluster.agent, os.environ)
+    def _check(self, recipe: Recipe, cluster: ClusterOptions) -> None:
+        """Raise a UserError if options of a cluster cannot be combined."""
+        if cluster.on is None:
+            names = [name for name in LaunchOptions.__struct_fields__ if getattr(cluster, name)]
+            if names:
+                raise UserError(f"{' and '.join(map(_flag, names))} can only be used with --on")
+            if cluster.agent is None:
+                return
+        elif cluster.agent is not None:
+            raise UserError("--agent cannot be combined with --on, which numbers agents")
+        flag = "--agent" if cluster.on is None else "--on"
         if self.overwrite:
             why = "agents would remove each other's work"
-            hint = "remove the old dataset first"
-            raise UserError("--overwrite cannot be combined with --agent", why=why, hint=hint)
-        _refuse_export(recipe, "--agent")
-        return share
+            hint = "remove the old dataset first, or build into a new folder"
+            raise UserError(f"--overwrite cannot be combined with {flag}", why=why, hint=hint)
+        if recipe.export is not UNSET:
+            raise UserError(
+                f"an export cannot be combined with {flag}",
+                why="agents build the dataset and its plan, but one process must write the rows",
+                hint=f"leave it out now; afterwards, run the same command with it, without {flag}",
+            )
 
-    def _build(self, recipe: Recipe, share: Share | None, executor: WorkerPool) -> int:
+    def _build(self, recipe: Recipe, share: Share | None, executor: WorkerPool) -> None:
         """Build on this machine. The imports below run while the first worker starts."""
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
         from tokenmill.cli.summary import BUILD, next_line
@@ -143,7 +153,6 @@ examples:
                     print(f"\n{next_line(report.out)}")
             else:
                 display.leave(report.out)
-        return 0
 
     def _export(self, recipe: Recipe, report: BuildReport) -> None:
         """Write the rows that the recipe asks for."""
@@ -159,28 +168,16 @@ examples:
         for each in exports:
             if self.json:
                 values = {"event": "exported", "folder": str(each.folder), **asdict(each.manifest)}
-                print(msgspec.json.encode(values).decode(), flush=True)
+                print_json(values)
             else:
                 note = "; nothing to do: the export is complete" if each.already_there else ""
-                print(
-                    "\n".join(
-                        ["", f"rows: {safe_text(str(each.folder))}{note}", *export_lines(each)]
-                    )
-                )
+                print(f"\nrows: {safe_text(str(each.folder))}{note}")
+                print("\n".join(export_lines(each)))
 
-    def _launch(self, recipe: Recipe, cluster: ClusterOptions, where: str) -> int:
+    def _launch(self, recipe: Recipe, cluster: ClusterOptions, where: str) -> None:
         """Hand the build to the launcher of a cluster."""
         from tokenmill.run.launch import LaunchRequest, launch
 
-        if self.overwrite:
-            raise UserError(
-                "--overwrite cannot be combined with --on",
-                why="agents would remove each other's work",
-                hint="build into a new folder",
-            )
-        _refuse_export(recipe, "--on")
-        if cluster.agent is not None:
-            raise UserError("--agent cannot be combined with --on, which numbers agents")
         for name, launcher in LAUNCHER_OF.items():
             if getattr(cluster, name) is not None and where.partition("://")[0] != launcher:
                 raise UserError(f"{_flag(name)} can only be used with --on {launcher}")
@@ -193,7 +190,6 @@ examples:
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
         launch(request)
-        return 0
 
 
 def _telling_of_compilation(
@@ -205,16 +201,6 @@ def _telling_of_compilation(
     from tokenmill.kernels.compiled import telling_of_compilation
 
     return telling_of_compilation(tell)
-
-
-def _refuse_export(recipe: Recipe, flag: str) -> None:
-    """Raise a UserError if a build by several agents is to export rows."""
-    if recipe.export is not UNSET:
-        raise UserError(
-            f"an export cannot be combined with {flag}",
-            why="agents build the dataset and its plan, but one process must write the rows",
-            hint=f"leave it out now; afterwards, run the same command with it and without {flag}",
-        )
 
 
 def _without_launch(words: Sequence[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ examples:
     )
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
         from tokenmill.store.copying.copy import copy_dataset
@@ -41,7 +41,7 @@ examples:
             )
         if self.json:
             print_json(report)
-            return 0
+            return
         files, plans = counted(report.files, "file"), counted(report.plans, "plan")
         done = "verified" if self.verify else "complete"
         print(f"{done}: {files}, {size_text(report.bytes)}, {plans} (id {report.dataset_id})")
@@ -50,4 +50,3 @@ examples:
         print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} already there")
         command = ["tokenmill", "verify", self.destination]
         print(f"\nnext: {safe_text(shlex.join(command))}")
-        return 0

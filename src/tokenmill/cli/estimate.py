@@ -18,7 +18,7 @@ examples:
 
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         recipe = self.recipe(out="(not written)")
         from tokenmill.cli.tables import fact_lines, print_json
         from tokenmill.cli.terminal import counted, duration_text, size_text
@@ -27,7 +27,7 @@ examples:
         found = estimate(recipe)
         if self.json:
             print_json(found)
-            return 0
+            return
         facts = {
             "inputs": f"{counted(found.files, 'file')}, {size_text(found.input_bytes)}, "
             f"about {size_text(found.decompressed_bytes)} decompressed",
@@ -44,7 +44,6 @@ examples:
             damaged = counted(found.sample_damaged, "file")
             facts["sample"] += f"; {damaged} damaged, counted as empty"
         print("\n".join(fact_lines(facts.items(), 10)))
-        return 0
 
 
 def interval_text(value: int, interval: tuple[int, int]) -> str:

@@ -43,7 +43,7 @@ examples:
     json: Json = False
     overwrite: Annotated[bool, about("replace an existing export")] = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
         from tokenmill.load.export.rows import export
@@ -58,11 +58,10 @@ examples:
             )
         if self.json:
             print_json(report.manifest)
-            return 0
+            return
         if report.already_there:
             print("nothing to do: the export is complete")
         print("\n".join(export_lines(report)))
-        return 0
 
 
 def export_lines(report: ExportReport) -> Iterator[str]:

@@ -43,7 +43,7 @@ examples:
     tokenizer: Decoder = None
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         if self.sequence is not None and self.plan is None:
             raise UserError("--sequence needs --plan", hint="add --plan with the name of the plan")
         if self.document is not None and self.plan is not None:
@@ -59,7 +59,6 @@ examples:
                 self._show_document(dataset, self.document)
             else:
                 self._show_dataset(dataset)
-        return 0
 
     def _show_document(self, dataset: Dataset, number: int) -> None:
         from tokenmill.report.inspect import view_document

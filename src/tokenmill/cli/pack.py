@@ -45,7 +45,7 @@ examples:
     compare: Annotated[bool, about("compare all strategies; writes nothing")] = False
     json: Annotated[bool, about("figures as JSON on stdout")] = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.core.errors import UserError
         from tokenmill.run.recipe.checks import make_pack_options
         from tokenmill.store.temporary import dataset_at
@@ -58,7 +58,6 @@ examples:
                 self._compare(dataset, chosen)
             else:
                 self._pack(dataset, chosen)
-        return 0
 
     def _pack(self, dataset: Dataset, chosen: PackOptions) -> None:
         from tokenmill.cli.meter import planning_meter

@@ -82,8 +82,8 @@ class Command(msgspec.Struct, kw_only=True):
     command_line: Annotated[tuple[str, ...], Meta(extra={"hidden": True})] = ()
     """All words of the command line, from the name of the command."""
 
-    def run(self) -> int:
-        """Do the work; returns the exit code."""
+    def run(self) -> int | None:
+        """Do the work; returns the exit code, or None for 0."""
         raise NotImplementedError
 
 
@@ -303,7 +303,7 @@ def _add(group: argparse._ActionsContainer, name: str, path: str, option: Option
         how = {"action": "store_const", "const": True}
     else:
         metavar = _metavar(option)
-        if option.choices and "{" not in metavar and "choices" not in option.extra:
+        if option.choices and "{" not in metavar:
             text = (
                 f"{option.description}; one of {', '.join(option.choices)}"
                 f"{_default_text(option.default)}"
@@ -331,7 +331,7 @@ def _metavar(option: Option) -> str:
     if given := option.extra.get("metavar") or METAVARS.get(unit):
         return str(given)
     names = option.choices
-    if names and "choices" not in option.extra:
+    if names:
         metavar = f"{{{','.join(names)}}}"
         return metavar if len(metavar) <= LONGEST_METAVAR else "NAME"
     if typing.get_origin(option.kind) is tuple:

@@ -50,7 +50,7 @@ examples:
     overwrite: Annotated[bool, about("replace other rows in --out")] = False
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.cli.tables import print_json
         from tokenmill.hf import CausalLMTokenizer
         from tokenmill.hf.loading import load
@@ -64,7 +64,7 @@ examples:
         summary = tokenizer.summary
         if self.json:
             print_json({"out": self.out, **_facts(splits), **summary.as_dict()})
-            return 0
+            return
         print(f"{counted(summary.documents, 'document')} -> {counted(summary.rows, 'row')}")
         for name, rows in splits.items():
             features = ", ".join(
@@ -72,7 +72,6 @@ examples:
             )
             print(f"{name or self.out}: {counted(len(rows), 'row')} of {features}")
         print(f'open them with datasets.load_from_disk("{self.out}")')
-        return 0
 
 
 def _facts(splits: dict[str, Any]) -> dict[str, Any]:

@@ -32,13 +32,13 @@ examples:
     ]
     json: Annotated[bool, about("everything as JSON on stdout")] = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.report.status import build_status
 
         status = build_status(self.out)
         if self.json:
             print_json(status)
-            return 0
+            return
         print_facts(list(_facts(status)))
         if status.agents:
             print()
@@ -46,7 +46,6 @@ examples:
                 ("agent", "host", "state", "workers", "speed", "tokens", "items"),
                 [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
             )
-        return 0
 
 
 def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:

@@ -51,7 +51,7 @@ examples:
     ] = None
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
         from tokenmill.report.verify import verify
@@ -74,7 +74,7 @@ examples:
             part = {"shard": result.shard} if result.shard else {}
             counts = {name: getattr(result, name) for name in names}
             print_json({"verified": True, "sample": sample, **part, **counts})
-            return 0
+            return
         parts = [
             counted(result.files, "file"),
             counted(result.documents, "document"),
@@ -89,4 +89,3 @@ examples:
         part_name = f" shard {result.shard}" if result.shard else ""
         share = f" ({sample:.3g} of the blocks)" if sample < 1 else ""
         print(f"verified{part_name}: {', '.join(parts)}{share}")
-        return 0

@@ -7,7 +7,7 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
 
     unit      how a text is read: "bytes" (2GB), "tokens" (4k), "quantity" (1.3B); "escaped": a
               shell cannot write line ends, so that its flag takes them as \n
-    choices   a function that returns the valid names
+    accepts, names     functions for names that are known late: whether one is valid, and all
     metavar, nargs, positional, hidden     how the command line shows the option
 """
 
@@ -18,7 +18,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,8 @@ from tokenmill.core.values import (
 S = TypeVar("S", bound=msgspec.Struct)
 MISSING = "is missing"
 
+Overwrite = bool | Literal["first"]
+"""Whether to replace an old output: once the new one is complete, or by removing it first."""
 Naming = Callable[[str], str]
 """Returns how a user writes an option, for example its flag, from its path."""
 
@@ -137,11 +139,15 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The valid names; empty if the option is not a choice."""
-        if "choices" in self.extra:
-            return tuple(self.extra["choices"]())
+        """The valid names as the type has them; empty if the option is not a choice."""
         names = [name for kind in self.kinds if is_literal(kind) for name in typing.get_args(kind)]
         return (*names, "true", "false") if names and bool in self.kinds else tuple(names)
+
+    def accepts(self, name: str) -> bool:
+        """Whether a name is a valid choice; True if the option is not a choice."""
+        if "accepts" in self.extra:
+            return bool(self.extra["accepts"](name))
+        return not self.choices or name in self.choices
 
     @property
     def item(self) -> Any:
@@ -263,10 +269,11 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         return None
     try:
         read = _read(value, option)
-        if option.choices and isinstance(read, str) and read not in option.choices:
-            close = nearest(read, option.choices)
+        if isinstance(read, str) and not option.accepts(read):
+            names = option.extra["names"]() if "names" in option.extra else option.choices
+            close = nearest(read, names)
             hint = f"; did you mean {close}?" if close else ""
-            raise ValueError(f"must be one of {', '.join(option.choices)}{hint}")
+            raise ValueError(f"must be one of {', '.join(names)}{hint}")
         return msgspec.convert(read, option.hint)
     except ValueError as error:  # as are the errors of msgspec
         allowed = ""

@@ -80,37 +80,35 @@ UNITS: dict[str, Callable[[str], Any]] = {
 
 def valid_values(hint: Any) -> str:
     """Describe the valid values of a type; "" if there is nothing useful to say."""
-    text = _described(hint, [])
-    descriptions = (meta.description or "" for meta in metas_of(hint))
-    example = next(filter(None, (each.partition("e.g. ")[2] for each in descriptions)), "")
-    return f"{text}, e.g. {example}" if text and example else text
+    metas = list(metas_of(hint))
+    parts = [_described(kind, metas) for kind in kinds_of(hint)]
+    if not all(parts):
+        return ""
+    text = f"{' or '.join(parts)}{', or none' if type(None) in members_of(hint) else ''}"
+    descriptions = (meta.description or "" for meta in metas)
+    examples = (each.partition("e.g. ")[2].partition(" (")[0] for each in descriptions)
+    example = next(filter(None, examples), "")
+    return f"{text}, e.g. {example}" if example else text
 
 
-def _described(hint: Any, metas: list[Meta]) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        own = [each for each in arguments[1:] if isinstance(each, Meta)]
-        return _described(arguments[0], [*own, *metas])
+def _described(kind: Any, metas: list[Meta]) -> str:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
-    if origin in (typing.Union, types.UnionType):
-        parts = [_described(each, metas) for each in members_of(hint) if each not in NOTHING]
-        text = " or ".join(parts) if all(parts) else ""
-        return f"{text}, or none" if text and type(None) in arguments else text
     if origin in (list, tuple):
-        return _list_of(bare(arguments[0]), metas)
-    if hint in (int, float):
-        return _number(hint, metas)
-    return {bool: "true or false", str: "text"}.get(hint, "")
+        return _list_of(bare(arguments[0]), any(meta.min_length for meta in metas))
+    if kind in (int, float):
+        return _number(kind, metas)
+    return {bool: "true or false", str: "text"}.get(kind, "")
 
 
-def _list_of(kind: Any, metas: list[Meta]) -> str:
+def _list_of(kind: Any, needs_one: bool) -> str:
     if is_literal(kind):
         return f"one or several of {', '.join(map(str, typing.get_args(kind)))}"
     what = {str: "text", int: "whole number"}.get(kind)
     if what is None:
         return ""
-    return f"a list of {f'at least one {what}' if any(m.min_length for m in metas) else f'{what}s'}"
+    return f"a list of at least one {what}" if needs_one else f"a list of {what}s"
 
 
 def _number(kind: type, metas: list[Meta]) -> str:

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.options import Overwrite
 from tokenmill.core.records import Advance
 from tokenmill.encode.exactness import Exam, excluded_error_rate
 from tokenmill.read.source import Access, Source
@@ -50,7 +51,6 @@ from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 from tokenmill.run.workspace import (
     DATASET_OUTPUT,
     OutputKind,
-    Overwrite,
     Workspace,
     open_workspace,
 )

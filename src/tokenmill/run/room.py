@@ -31,9 +31,10 @@ from tokenmill.core.errors import (
     StorageError,
     VerificationError,
 )
+from tokenmill.core.options import Overwrite
 from tokenmill.run.agreement import OnCompare, agree_on_start
 from tokenmill.run.task import Task
-from tokenmill.run.workspace import JOB_NAME, Overwrite, Workspace
+from tokenmill.run.workspace import JOB_NAME, Workspace
 from tokenmill.store.files import refuse_fixed, remove_folder, storage_errors
 
 R = TypeVar("R")

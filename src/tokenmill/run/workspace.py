@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from tokenmill.core.errors import OutputConflictError
 from tokenmill.core.paths import output_path, refuse_non_utf8
@@ -33,9 +32,6 @@ from tokenmill.store.objects.opening import open_store
 from tokenmill.store.ownership import DATASET_FILES, refuse_strangers, sweep_temporaries
 
 LOGGER = logging.getLogger(__name__)
-
-Overwrite = bool | Literal["first"]
-"""Whether to replace an old output: once the new one is complete, or by removing it first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ examples:
     multiple: Annotated[int, about("round the recommendation up to a multiple of N")] = 128
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.api.tokenizers import advise_vocabulary
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
@@ -77,7 +77,6 @@ examples:
             print_json(_values(advice))
         else:
             _print(advice)
-        return 0
 
 
 def _weight(text: str) -> tuple[str, int]:

@@ -56,19 +56,18 @@ examples:
     add: Annotated[int, about("number of tokens to add", example="4000")]
     min_frequency: Annotated[int, about("occurrences that a pair needs to become a token")] = 2
 
-    def run(self) -> int:
+    def run(self) -> None:
+        from tokenmill.api.tokenizers import extend_tokenizer
         from tokenmill.cli.meter import meter
-        from tokenmill.report.tokenizers.subject import open_tokenizer
-        from tokenmill.vocabulary.changing.change import extend_file
 
-        file = open_tokenizer(self.base, self.rank_encoding)
         with meter() as advance:
-            change = extend_file(
-                file,
+            change = extend_tokenizer(
+                self.base,
                 self.on,
                 self.out,
                 add=self.add,
                 min_frequency=self.min_frequency,
+                encoding=self.rank_encoding,
                 advance=advance,
             )
         figures = change.record.figures
@@ -81,7 +80,6 @@ examples:
             words = counted(figures["words_left_out"], "unique word")
             summary += f"; skipped {words} that contain an added token"
         _print_change(change, summary, as_json=self.json)
-        return 0
 
 
 class Trim(_Change, kw_only=True):
@@ -96,19 +94,19 @@ examples:
 
     to: Annotated[int, about("number of tokens to keep", example="24000")]
 
-    def run(self) -> int:
+    def run(self) -> None:
+        from tokenmill.api.tokenizers import trim_tokenizer
         from tokenmill.cli.meter import meter
-        from tokenmill.report.tokenizers.subject import open_tokenizer
-        from tokenmill.vocabulary.changing.change import trim_file
 
-        file = open_tokenizer(self.base, self.rank_encoding)
+        encoding = self.rank_encoding
         with meter() as advance:
-            change = trim_file(file, self.on, self.out, to=self.to, advance=advance)
+            change = trim_tokenizer(
+                self.base, self.on, self.out, to=self.to, encoding=encoding, advance=advance
+            )
         figures = change.record.figures
         words = counted(figures["words_changed"], "unique word")
         summary = f"{counted(figures['removed'], 'token')} removed; {words} contained one"
         _print_change(change, summary, as_json=self.json)
-        return 0
 
 
 def _print_change(change: TokenizerChange, summary: str, *, as_json: bool) -> None:

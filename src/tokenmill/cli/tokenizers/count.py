@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Events, Section
-from tokenmill.core.options import about
+from tokenmill.core.options import Overwrite, about
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
     CountInputs,
@@ -15,7 +15,6 @@ from tokenmill.run.recipe.options import (
     ReadOptions,
     ResourceOptions,
 )
-from tokenmill.run.workspace import Overwrite
 
 
 class Count(Command, kw_only=True):
@@ -51,7 +50,7 @@ examples:
     ] = False
     json: Events = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.api.counting import count_inputs
         from tokenmill.cli.count_display import COUNT
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
@@ -62,4 +61,3 @@ examples:
         with naming_kept_units(self.out), display_for(COUNT, json=self.json) as display:
             report = count_inputs(values, overwrite=self.overwrite, events=events_for(display))
             display.finish(report)
-        return 0

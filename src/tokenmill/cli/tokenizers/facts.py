@@ -54,27 +54,30 @@ class RankFile(Command, kw_only=True):
         return chosen_encoding(self.encoding, self.pattern, self.specials_from)
 
 
-class ShowFingerprint(RankFile, kw_only=True):
-    """Print the fingerprint of a tokenizer."""
+class _OneTokenizer(RankFile, kw_only=True):
+    """A command about a tokenizer."""
 
     usage: ClassVar[str] = "TOKENIZER [options]"
 
     tokenizer: Annotated[str, about(WHICH, positional="TOKENIZER")]
     json: Json = False
 
-    def run(self) -> int:
+
+class ShowFingerprint(_OneTokenizer, kw_only=True):
+    """Print the fingerprint of a tokenizer."""
+
+    def run(self) -> None:
         found = _fingerprint(self.tokenizer, self.rank_encoding)
         if self.json:
             print_json({"fingerprint": found.value, "components": found.digests})
         else:
             print(found.value)
-        return 0
 
 
-class Show(ShowFingerprint, kw_only=True):
+class Show(_OneTokenizer, kw_only=True):
     """Print the facts of a tokenizer."""
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.report.tokenizers.facts import describe_tokenizer
 
         facts = describe_tokenizer(self.tokenizer, self.rank_encoding)
@@ -82,10 +85,9 @@ class Show(ShowFingerprint, kw_only=True):
             print_json(facts)
         else:
             print_facts(list(_facts(facts)))
-        return 0
 
 
-class Diff(ShowFingerprint, kw_only=True):
+class Diff(_OneTokenizer, kw_only=True):
     """Compare two tokenizers."""
 
     usage: ClassVar[str] = "TOKENIZER OTHER [options]"

@@ -68,7 +68,7 @@ examples:
     json: Json = False
     csv: Annotated[bool, about("the result as CSV, one line per figure")] = False
 
-    def run(self) -> int:
+    def run(self) -> None:
         from tokenmill.api.tokenizers import report_tokenizers
         from tokenmill.cli.meter import meter
 
@@ -101,4 +101,3 @@ examples:
             from tokenmill.cli.tokenizers.report_display import print_report
 
             print_report(report)
-        return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.tables import print_facts, print_json, print_table
@@ -17,8 +17,6 @@ from tokenmill.vocabulary.training.options import (
     COUNTING_SECTIONS,
     SECTIONS,
     SUMMARIES,
-    counting_values,
-    make_train_options,
 )
 
 if TYPE_CHECKING:
@@ -63,39 +61,27 @@ examples:
     overwrite: Annotated[bool, about("replace a trained tokenizer, but no other folder")] = False
     json: Json = False
 
-    def run(self) -> int:
+    def run(self) -> None:
+        from tokenmill.api.tokenizers import train_tokenizer
         from tokenmill.cli.meter import meter
-        from tokenmill.run.pipeline import CountEvents
-        from tokenmill.vocabulary.training.train import TrainEvents, train
 
-        given = {name: value for each in self.given.values() for name, value in each.items()}
-        values, counting = counting_values(given)
-        chosen = make_train_options(values)
+        given: Any = {name: value for each in self.given.values() for name, value in each.items()}
         started = time.monotonic()
         with meter() as advance:
-            report = train(
+            report = train_tokenizer(
                 self.inputs,
                 self.out,
-                chosen,
-                counting=counting,
-                counts_folder=self.counts,
+                counts=self.counts,
                 overwrite=self.overwrite,
-                events=TrainEvents(
-                    CountEvents(
-                        on_progress=lambda shot: advance(
-                            "counting", shot.done_bytes, shot.total_bytes
-                        )
-                    ),
-                    advance,
-                ),
+                advance=advance,
+                **given,
             )
         if self.json:
             print_json(report.training)
-            return 0
+            return
         print_facts([*_facts(report), ("time", f"{time.monotonic() - started:.1f} s")])
         print()
         print_table(*_sizes(report))
-        return 0
 
 
 def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:

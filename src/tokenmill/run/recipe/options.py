@@ -20,6 +20,7 @@ from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
+from tokenmill.read.source import AUTO
 from tokenmill.read.sources import format_names
 from tokenmill.store.exports import ExportSection
 from tokenmill.store.policies import Policies, ReadPolicies
@@ -67,6 +68,11 @@ NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
 """Reading options that do not apply to word counts."""
 
 
+def is_format(name: str) -> bool:
+    """Return whether a name is a valid format; packages are only loaded for unknown names."""
+    return name == AUTO or name in FORMATS
+
+
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of reading: files, fields and documents."""
 
@@ -75,9 +81,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         about(
             "format of all inputs: auto (detects it), "
             f"{', '.join(FORMATS.built_in)}, or one of an installed package",
-            choices=format_names,
+            accepts=is_format,
+            names=format_names,
         ),
-    ] = "auto"
+    ] = AUTO
     text_field: Annotated[str, about("name or dotted path of the text")] = "text"
     text_template: Annotated[
         str | None,

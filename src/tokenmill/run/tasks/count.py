@@ -10,6 +10,7 @@ from typing import ClassVar
 from msgspec import UNSET
 
 from tokenmill.core.errors import DataError, InternalError, OutputConflictError, UserError
+from tokenmill.core.options import Overwrite
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import Exam
@@ -41,7 +42,7 @@ from tokenmill.run.recipe.options import (
 from tokenmill.run.room import room_for
 from tokenmill.run.task import Ended, Task
 from tokenmill.run.units.count import LARGEST_HASH, MAX_GROUPS, RUN_PREFIX, too_many_groups
-from tokenmill.run.workspace import OutputKind, Overwrite, Workspace, open_workspace
+from tokenmill.run.workspace import OutputKind, Workspace, open_workspace
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.counts.folder import (
     COUNTS_FORMAT,
