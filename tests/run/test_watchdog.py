@@ -37,7 +37,6 @@ from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.probe import steps_before_model
 from tokenmill.run import processes as watchdog
-from tokenmill.run.machine import Resources
 from tokenmill.run.messages import Encoding
 from tokenmill.run.processes import Process
 from tokenmill.run.units.careful import CarefulCalls
@@ -242,9 +241,8 @@ def test_what_is_no_message_is_our_own_bug_and_is_shown(
     )
     monkeypatch.syspath_prepend(folder)
     program = Program(module="odd_worker", task="tests", replies=None)
-    pool: Any = SimpleNamespace(resources=Resources(2, "", 1 << 30, 2), take=lambda: Child(program))
     phase: Any = SimpleNamespace(setup=setup_for(tmp_path), max_units=1, exam=Future())
-    workers = watchdog.Processes(phase, lambda worker, event: None, pool)
+    workers = watchdog.Processes(phase, lambda worker, event: None, lambda: Child(program))
     with pytest.raises(InternalError) as caught:
         workers.wait(60)
     workers.end()

@@ -99,9 +99,9 @@ class WorkerPool:
         alone = self.resources.num_workers == 1 or phase.is_repeated
         if alone and not phase.setup.job.is_watched:
             return InProcess(phase, tell)
-        return Processes(phase, tell, self)
+        return Processes(phase, tell, self._take)
 
-    def take(self) -> Child:
+    def _take(self) -> Child:
         """Return a fresh worker."""
         return self._waiting.pop() if self._waiting else self._spawn()
 

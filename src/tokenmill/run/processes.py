@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +39,6 @@ from tokenmill.run.messages import (
     Report,
     failure,
 )
-from tokenmill.run.pool import WorkerPool
 from tokenmill.run.units.unit import UnitRunner
 
 MOST_REPORTS = 200
@@ -140,14 +139,15 @@ Heard = tuple[Process, bytearray | None] | None
 class Processes:
     """The worker processes of one phase. Implements `Workers`."""
 
-    def __init__(self, phase: Phase, tell: Tell, pool: WorkerPool) -> None:
-        self._phase, self._tell, self._pool = phase, tell, pool
+    def __init__(self, phase: Phase, tell: Tell, fresh: Callable[[], Child]) -> None:
+        """Start the workers of a phase; `fresh` returns a worker process."""
+        self._phase, self._tell, self._fresh = phase, tell, fresh
         self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._processes: list[Process] = []
         self._waiting: deque[Assignment] = deque()
         """Assignments that wait for a worker."""
         self._watchdog = Watchdog(phase.setup)
-        num_workers = pool.resources.num_workers
+        num_workers = phase.setup.resources.num_workers
         seconds = max(phase.setup.report_seconds, num_workers / MOST_REPORTS)
         self._setup = msgspec.structs.replace(phase.setup, report_seconds=seconds)
         self._decode = msgspec.json.Decoder(Report).decode
@@ -212,7 +212,7 @@ class Processes:
         return report
 
     def _add(self) -> Process:
-        process = Process(self._pool.take())
+        process = Process(self._fresh())
         self._processes.append(process)
         process.send(self._setup)
         process.listener = threading.Thread(target=self._listen, args=(process,), daemon=True)
