@@ -15,8 +15,12 @@ from tokenmill.core.errors import OutputConflictError, StorageError, UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.encode.words.splits import named_split
+from tokenmill.vocabulary.training import output
+from tokenmill.vocabulary.training import train as training
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
+from tokenmill.vocabulary.training.options import make_train_options
 from tokenmill.vocabulary.training.output import read_training
+from tokenmill.vocabulary.training.train import TrainReport, train
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
 
 
@@ -179,9 +183,6 @@ def test_only_a_trained_tokenizer_is_replaced(counts: Path, tmp_path: Path) -> N
     report = trained(tmp_path / "T", counts, vocabulary=300, sizes=[280])
     with pytest.raises(OutputConflictError, match="already holds a trained tokenizer"):
         trained(tmp_path / "T", counts, vocabulary=300)
-    from tokenmill.vocabulary.training.options import make_train_options
-    from tokenmill.vocabulary.training.train import train
-
     options = make_train_options({"vocabulary": 320})
     train([str(counts)], report.folder, options, overwrite=True)
     assert {path.name for path in report.folder.iterdir()} == {
@@ -219,10 +220,6 @@ def test_files_of_someone_else_beside_a_tokenizer_are_kept(
 def test_an_old_tokenizer_stays_until_the_new_one_is_complete(
     counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenmill.vocabulary.training import output
-    from tokenmill.vocabulary.training.options import make_train_options
-    from tokenmill.vocabulary.training.train import train
-
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -240,22 +237,19 @@ def test_an_old_tokenizer_stays_until_the_new_one_is_complete(
 def test_a_stopped_training_with_other_texts_is_refused_or_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenmill.vocabulary.training import train
-    from tokenmill.vocabulary.training.options import make_train_options
-
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     options = make_train_options({"vocabulary": 300})
 
-    def run(name: str, *, overwrite: bool) -> train.TrainReport:
+    def run(name: str, *, overwrite: bool) -> TrainReport:
         (tmp_path / name).write_text('{"text": "aa ab aa"}\n')
         counting = {"resources": {"workers": 1}}
         inputs = [str(tmp_path / name)]
-        return train.train(inputs, tmp_path / "T", options, counting=counting, overwrite=overwrite)
+        return train(inputs, tmp_path / "T", options, counting=counting, overwrite=overwrite)
 
     with monkeypatch.context() as patch:
-        patch.setitem(train.MODELS, "bpe", killed)
+        patch.setitem(training.MODELS, "bpe", killed)
         with pytest.raises(KeyboardInterrupt):
             run("a.jsonl", overwrite=False)
     with pytest.raises(OutputConflictError, match="holds other word counts"):
@@ -265,9 +259,6 @@ def test_a_stopped_training_with_other_texts_is_refused_or_overwritten(
 
 
 def test_the_counts_of_a_training_are_not_kept_in_its_folder(counts: Path, tmp_path: Path) -> None:
-    from tokenmill.vocabulary.training.options import make_train_options
-    from tokenmill.vocabulary.training.train import train
-
     options = make_train_options({"vocabulary": 300})
     with pytest.raises(UserError, match="the counts cannot be kept there"):
         train([str(counts)], tmp_path / "T", options, counts_folder=tmp_path / "T" / "counts")

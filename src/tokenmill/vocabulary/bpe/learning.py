@@ -205,7 +205,7 @@ class Merging:
         masses = self._scratch.masses
         self._pairs_made.append((left, right))
         self._ids_made.append(token)
-        self._masses.append(int(masses[: self._num_heaps].sum()))
+        self._masses.append(sum(masses[: self._num_heaps].tolist()))
         if token == new:
             self._strings.append(string)
         else:
