@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import errno
 import json
-import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +22,6 @@ from tokenmill.core.errors import (
     Interrupted,
     OutputConflictError,
     StorageError,
-    TokenmillError,
     UserError,
     VerificationError,
 )
@@ -208,15 +205,6 @@ def test_an_attention_mask_is_exported_if_it_is_asked_for_with_a_warning(
     assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
 
 
-def test_rows_of_one_document_may_have_a_mask(
-    tmp_path: Path, dataset: Dataset, caplog: pytest.LogCaptureFixture
-) -> None:
-    made_of = {"sequence_length": LENGTH, "packing": "next-fit", "max_segments": 1}
-    plan = pack(dataset, PackOptions(**made_of), tmp_path / "plan").plan
-    export(dataset, plan, tmp_path / "rows", ExportOptions(columns=tuple(ALL_COLUMNS)))
-    assert caplog.messages == []
-
-
 def test_columns_are_written_in_the_order_they_are_named(
     tmp_path: Path, dataset: Dataset, plan: Plan
 ) -> None:
@@ -241,31 +229,6 @@ def test_datasets_loads_the_parquet_files_too(
     assert loaded.column_names == COLUMNS
     expected = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
     assert_equal(as_arrays(loaded.with_format("arrow")[:]), expected)
-
-
-def test_datasets_gives_tensors_that_a_loss_takes(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
-    export(dataset, plan, tmp_path / "rows", ExportOptions(format="datasets", labels="next"))
-    batch = datasets.load_from_disk(str(tmp_path / "rows")).with_format("torch")[:4]
-    assert batch["labels"].shape == batch["input_ids"].shape == (4, LENGTH)
-    logits = torch.zeros(4 * LENGTH, 400)
-    loss = torch.nn.functional.cross_entropy(logits, batch["labels"].reshape(-1))
-    assert loss.item() == pytest.approx(np.log(400), rel=1e-5)
-
-
-def test_a_different_export_has_a_different_fingerprint(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    """`datasets` takes results out of its cache by the fingerprint of what they were made of."""
-    fingerprints = set()
-    for seed in (0, 1):
-        out = tmp_path / f"rows-{seed}"
-        export(dataset, plan, out, ExportOptions(format="datasets", seed=seed))
-        fingerprints.add(json.loads((out / "state.json").read_text())["_fingerprint"])
-    assert len(fingerprints) == 2
 
 
 # What is written, and in how many files.
@@ -298,17 +261,6 @@ def test_the_manifest_seals_every_file(tmp_path: Path, dataset: Dataset, plan: P
     }
 
 
-def test_every_file_of_a_format_is_named_in_the_manifest(
-    format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    out = tmp_path / "rows"
-    options = ExportOptions(format=format_name, sequences_per_file=50, max_sequences=60)
-    manifest = export(dataset, plan, out, options).manifest
-    named = [file.name for file in manifest.files]
-    assert {path.name for path in out.iterdir()} == {"export.json", *named}
-    assert len(named) == {"npy": 6, "pt": 2, "parquet": 2, "datasets": 4}[format_name]
-
-
 @pytest.mark.parametrize(
     ("per_file", "rows", "lengths"),
     [
@@ -332,14 +284,6 @@ def test_files_hold_as_many_rows_as_asked_for_and_the_last_the_rest(
     assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
 
 
-def test_fewer_rows_than_asked_for_are_all_rows(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    options = ExportOptions(max_sequences=10**6)
-    assert export(dataset, plan, tmp_path / "rows", options).manifest.num_sequences == len(plan)
-    assert file_lengths(tmp_path / "rows") == [len(plan)]
-
-
 def test_a_file_takes_no_more_memory_than_it_may(
     format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,14 +297,6 @@ def test_a_file_takes_no_more_memory_than_it_may(
     per_file = limit // row_bytes
     number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
     assert number == -(-len(plan) // per_file) > 5
-
-
-def test_a_row_that_takes_more_memory_than_a_file_may_is_a_file(
-    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_rows, "FILE_BYTES", 1)
-    export(dataset, plan, tmp_path / "rows", ExportOptions(max_sequences=3))
-    assert file_lengths(tmp_path / "rows") == [1, 1, 1]
 
 
 @pytest.mark.parametrize("labels", ["aligned", "next"])
@@ -407,65 +343,7 @@ def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: D
     assert manifest.num_sequences == len(plan)
 
 
-def test_datasets_opens_rows_of_several_lengths(tmp_path: Path, dataset: Dataset) -> None:
-    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
-    made_of = {"packing": "length-buckets", "smallest_bucket": 8}
-    plan = pack(dataset, PackOptions(sequence_length=64, **made_of), tmp_path / "plan").plan
-    export(dataset, plan, tmp_path / "rows", ExportOptions(format="datasets"))
-    loaded = datasets.load_from_disk(str(tmp_path / "rows"))
-    lengths = [len(row) for row in loaded["input_ids"]]
-    assert sorted(lengths) == lengths
-    assert set(lengths) == {8, 16, 32, 64}
-    assert len(lengths) == len(plan)
-
-
-def test_rows_of_one_token(tmp_path: Path, dataset: Dataset) -> None:
-    plan = pack(dataset, PackOptions(sequence_length=1), tmp_path / "plan").plan
-    for format_name in ("npy", "parquet"):
-        out = tmp_path / format_name
-        export(dataset, plan, out, ExportOptions(format=format_name, labels="next"))
-        found = read(out, format_name)
-        rows = RowReader(dataset, plan, "next").read(shuffled(plan, 0), 1)
-        assert_equal(found, columns_of(rows))
-
-
-def test_ids_of_four_bytes(tmp_path: Path, tokenizer_path: Path) -> None:
-    tokenizer = json.loads(tokenizer_path.read_text())
-    tokenizer["model"]["vocab"] |= {f"unused{i}": 400 + i for i in range(66_000)}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    path = write_jsonl(tmp_path / "a.jsonl", ["one two", "three", "four five six"])
-    out = tmp_path / "out"
-    built = tokenmill.build(path, tmp_path / "tokenizer.json", out, workers=1).dataset
-    assert built.manifest.token_dtype == "int32"
-    plan = pack(built, PackOptions(sequence_length=LENGTH)).plan
-    for labels in ("aligned", "next"):
-        rows = tmp_path / labels
-        export(built, plan, rows, ExportOptions(format="npy", labels=labels))
-        expected = expected_columns(built, plan, shuffled(plan, 0).tolist(), labels)
-        assert_equal(read(rows, "npy"), expected)
-
-
 # Order.
-
-
-def test_the_seed_chooses_the_order_and_nothing_else(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    found = []
-    for seed in (0, 1):
-        export(dataset, plan, tmp_path / str(seed), ExportOptions(seed=seed))
-        found.append(read(tmp_path / str(seed), "parquet")["input_ids"].tolist())
-    assert found[0] != found[1]
-    assert sorted(found[0]) == sorted(found[1])
-
-
-def test_an_export_is_the_same_when_it_is_made_again(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    for name in ("one", "two"):
-        export(dataset, plan, tmp_path / name, ExportOptions(sequences_per_file=40))
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
 @pytest.mark.parametrize("key", ["length", "depth", "score"])
@@ -532,22 +410,6 @@ def test_pt_files_are_refused_without_torch_before_anything_is_written(
         export(dataset, plan, tmp_path / "rows", ExportOptions(format="pt"))
     assert "[torch]" in caught.value.hint
     assert_nothing_but(tmp_path)
-
-
-def test_partitions_that_cannot_be_removed_do_not_become_part_of_the_result(
-    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove = os.rmdir
-
-    def refuse(path: Any, **options: Any) -> None:
-        if str(path).endswith("partitions"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        remove(path, **options)
-
-    monkeypatch.setattr(os, "rmdir", refuse)
-    with pytest.raises(StorageError, match="cannot write the rows"):
-        export(dataset, plan, tmp_path / "rows", ExportOptions())
-    assert not (tmp_path / "rows").exists()
 
 
 @pytest.mark.parametrize(
@@ -621,20 +483,6 @@ def test_a_file_that_is_cut_short_fails_the_export(
         order = shuffled(plan, 0).tolist()[:50]
         found = read(tmp_path / "rows", format_name)
         assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
-
-
-def test_a_folder_that_cannot_be_made_is_a_storage_error(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TokenmillError) as caught:
-        export(dataset, plan, tmp_path / "file" / "rows")
-    assert isinstance(caught.value, StorageError)
-
-
-def test_missing_parents_are_made(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
-    export(dataset, plan, tmp_path / "a" / "b" / "rows", ExportOptions(max_sequences=1))
-    assert_nothing_but(tmp_path / "a" / "b", "rows")
 
 
 def test_progress_comes_to_its_end(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:

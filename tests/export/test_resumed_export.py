@@ -151,30 +151,6 @@ def test_a_killed_export_continues_and_equals_one_that_was_not(
     assert names(tmp_path) == ["rows", "undisturbed"]
 
 
-def test_a_file_that_a_kill_left_half_written_is_written_again(
-    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns_of, calls = export_rows.columns_of, iter(range(100))
-
-    def fail_later(*arguments: Any) -> Any:
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return columns_of(*arguments)
-
-    options = ExportOptions(format="npy", sequences_per_file=40)
-    with monkeypatch.context() as patch:
-        patch.setattr(export_rows, "CHUNK_TOKENS", 20 * 32)
-        patch.setattr(export_rows, "FILES_AT_ONCE", 1)
-        patch.setattr(export_rows, "columns_of", fail_later)
-        with pytest.raises(KeyboardInterrupt):
-            export(dataset, plan, tmp_path / "rows", options)
-    left = tmp_path / ".rows.unfinished" / "rows"
-    assert (left / "rows-32-00001.labels.npy").exists()
-    assert export(dataset, plan, tmp_path / "rows", options).files_kept
-    export(dataset, plan, tmp_path / "undisturbed", options)
-    assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
-
-
 def test_an_export_that_was_stopped_before_it_took_its_name_takes_it(
     dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,18 +166,6 @@ def test_an_export_that_was_stopped_before_it_took_its_name_takes_it(
     assert export(dataset, plan, tmp_path / "rows").files_kept == 1
     name = "rows-32-00000.parquet"
     assert (tmp_path / "rows" / name).stat().st_ino == files[name]
-
-
-def test_a_file_that_was_cut_short_after_its_receipt_is_written_again(
-    dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = ExportOptions(format="npy", sequences_per_file=40)
-    stop_before_the_end(dataset, plan, tmp_path / "rows", options, monkeypatch)
-    file = tmp_path / ".rows.unfinished" / "rows" / "rows-32-00001.labels.npy"
-    file.write_bytes(file.read_bytes()[:-1])
-    export(dataset, plan, tmp_path / "rows", options)
-    export(dataset, plan, tmp_path / "undisturbed", options)
-    assert contents(tmp_path / "rows") == contents(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("damage", ["file", "receipt"])
@@ -346,16 +310,6 @@ def test_an_export_that_is_stopped_says_what_is_kept_and_how_to_resume(
     assert "resume with the same command:" in errors
 
 
-def test_rows_can_be_exported_to_a_folder_that_ends_with_dots(
-    dataset: Dataset, plan: Plan, tmp_path: Path
-) -> None:
-    (tmp_path / "x").mkdir()
-    with pytest.raises(OutputConflictError, match="the output folder already exists"):
-        export(dataset, plan, tmp_path / "x" / "..")
-    assert export(dataset, plan, tmp_path / "new" / "x" / "..").folder == tmp_path / "new"
-    assert names(tmp_path) == ["new", "x"]
-
-
 def test_another_export_that_was_stopped_is_a_conflict_until_it_is_overwritten(
     dataset: Dataset, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,24 +400,3 @@ def test_ids_that_do_not_fit_are_refused_before_the_start(
         "  next: use --dtype int32, which takes four bytes per token"
     )
     assert not (tmp_path / "rows").exists()
-
-
-def test_a_dtype_needs_the_column_that_it_is_for(
-    dataset: Dataset, plan: Plan, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError) as caught:
-        export(dataset, plan, tmp_path / "rows", ExportOptions(columns=("labels",), dtype="uint16"))
-    assert str(caught.value) == (
-        "--dtype is the dtype of input_ids\n"
-        "  why: the columns are labels\n"
-        "  next: add input_ids to --columns, or leave out --dtype"
-    )
-
-
-def test_progress_is_told_in_bytes(dataset: Dataset, plan: Plan, tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-    options = ExportOptions(format="npy", columns=("input_ids",), dtype="uint16")
-    export(dataset, plan, tmp_path / "rows", options, advance=lambda *told: seen.append(told))
-    tokens = len(plan) * 32
-    assert seen[-1] == ("writing", tokens * 2, tokens * 2)
-    assert ("assembling", tokens * 3, tokens * 3) in seen

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import combinations, count
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loading_kit import digits, plan_of, write_tokenizer
-from resume_kit import GLOBAL_BATCH, PLANS, all_bytes, as_bytes, open_files, sharded, shown
+from loading_kit import digits, write_tokenizer
+from resume_kit import GLOBAL_BATCH, all_bytes, as_bytes, sharded, shown
 
 import tokenmill
 from tokenmill import Dataset, MixtureSource
@@ -61,52 +61,6 @@ TEXTS = ["11", "2222", "3", "444", "5555555"]
 NEXT_FIT = {"sequence_length": 8, "packing": "next-fit"}
 
 
-def test_epochs_follow_one_another_without_a_gap(dataset_of: DigitDataset) -> None:
-    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=2, epochs=2, shuffle="none")
-    assert [shown(batch) for batch in batches] == [
-        ["11.2222.", "3.444.__"],
-        ["5555555.", "11.2222."],
-        ["3.444.__", "5555555."],
-    ]
-    assert [batches.global_batch(step).epochs.tolist() for step in range(3)] == [
-        [0, 0],
-        [0, 1],
-        [1, 1],
-    ]
-    assert (len(batches), batches.rows_left) == (3, 0)
-    assert batches.global_batch(3) is None
-
-
-def test_batches_that_are_kept_share_no_memory(alone: Path) -> None:
-    batches = tokenmill.open(alone).batches("packed", global_batch_size=8)
-    kept = [batch[name] for batch in batches for name in ("input_ids", "labels", "position_ids")]
-    assert len(kept) > 6
-    assert not any(np.shares_memory(one, other) for one, other in combinations(kept, 2))
-
-
-def test_a_step_after_the_last_one_is_refused(dataset_of: DigitDataset) -> None:
-    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=2, epochs=2)
-    error = refused(lambda: batches.batch(3))
-    assert error.what == "step 3 does not exist"
-    assert error.why == "there are 3 steps, counted from 0"
-    assert error.hint == "ask for more epochs"
-
-
-def test_what_makes_no_complete_batch_is_counted(dataset_of: DigitDataset) -> None:
-    dataset = dataset_of(TEXTS, **NEXT_FIT)
-    found = {
-        (size, epochs): dataset.batches(global_batch_size=size, epochs=epochs)
-        for size, epochs in [(1, 1), (2, 1), (2, 3), (3, 5), (4, 2)]
-    }
-    assert {key: (len(batches), batches.rows_left) for key, batches in found.items()} == {
-        (1, 1): (3, 0),
-        (2, 1): (1, 1),
-        (2, 3): (4, 1),
-        (3, 5): (5, 0),
-        (4, 2): (1, 2),
-    }
-
-
 def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset) -> None:
     dataset = dataset_of(TEXTS, **NEXT_FIT)
     error = refused(lambda: dataset.batches(global_batch_size=7, epochs=2))
@@ -117,19 +71,6 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset
     for epochs in (3, None):
         batches = dataset.batches(global_batch_size=7, epochs=epochs)
         assert len(batches.batch(0)["input_ids"]) == 7
-
-
-def test_the_order_of_two_epochs_never_changes(dataset_of: DigitDataset) -> None:
-    """As test_order.py has it, from an implementation of its own."""
-    dataset = dataset_of(["123"] * 12, sequence_length=4)
-    batches = dataset.batches(global_batch_size=5, epochs=2, seed=7)
-    assert [batches.global_batch(step).sequences.tolist() for step in range(4)] == [
-        [10, 7, 1, 3, 5],
-        [2, 0, 9, 4, 6],
-        [11, 8, 6, 3, 1],
-        [9, 0, 10, 7, 2],
-    ]
-    assert batches.rows_left == 4
 
 
 def test_a_digest_is_that_of_ids_labels_and_positions_row_by_row(dataset_of: DigitDataset) -> None:
@@ -183,15 +124,6 @@ def test_a_batch_stays_what_it_is_when_later_ones_are_made(alone: Path) -> None:
     assert all_bytes(kept) == as_made
 
 
-def test_batches_can_be_asked_for_out_of_order(alone: Path) -> None:
-    batches = tokenmill.open(alone).batches("packed", global_batch_size=24)
-    in_order = all_bytes(tokenmill.open(alone).batches("packed", global_batch_size=24))
-    assert [as_bytes(batches.batch(step)) for step in (3, 0, 2, 2)] == [
-        in_order[step] for step in (3, 0, 2, 2)
-    ]
-    assert batches.step == 0
-
-
 def test_all_given_out_is_an_error_to_iterate_over_again(dataset_of: DigitDataset) -> None:
     batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
     assert len(list(batches)) == len(batches) == 3
@@ -199,25 +131,6 @@ def test_all_given_out_is_an_error_to_iterate_over_again(dataset_of: DigitDatase
     assert error.what == "no batches left: all have been returned already"
     assert error.why == "the next step would be step 3"
     assert error.hint.startswith("ask for more epochs, or ")
-
-
-def test_a_loop_that_was_left_is_gone_on_with(dataset_of: DigitDataset) -> None:
-    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1, shuffle="none")
-    for batch in batches:
-        assert shown(batch) == ["11.2222."]
-        break
-    assert batches.step == 1
-    assert [shown(batch) for batch in batches] == [["3.444.__"], ["5555555."]]
-
-
-def test_without_end_there_is_no_length(alone: Path) -> None:
-    batches = tokenmill.open(alone).batches("packed", global_batch_size=24, epochs=None)
-    with pytest.raises(TypeError, match="the number of steps is unknown"):
-        len(batches)
-    assert batches.rows_left == 0
-    num_rows = len(tokenmill.open_plan(tokenmill.open(alone), "packed"))
-    for step in (0, 10, 1000):
-        assert batches.global_batch(step).epochs[-1] == (24 * (step + 1) - 1) // num_rows
 
 
 def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
@@ -230,41 +143,10 @@ def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
 # Rows of several lengths.
 
 
-@pytest.mark.parametrize("shuffle", ["global", "none"])
-def test_a_batch_of_buckets_has_rows_of_one_length_and_constant_tokens(
-    shuffle: str, alone: Path
-) -> None:
-    dataset = tokenmill.open(alone)
-    plan = tokenmill.open_plan(dataset, "buckets")
-    batches = dataset.batches(plan, tokens_per_batch=256, epochs=3, shuffle=shuffle)
-    shapes = [batch["input_ids"].shape for batch in batches]
-    assert set(shapes) == {(32, 8), (16, 16), (8, 32)}
-    first_epoch = shapes[: len(dataset.batches(plan, tokens_per_batch=256, shuffle=shuffle))]
-    in_order = sorted(first_epoch, key=lambda shape: shape[1])
-    assert (first_epoch == in_order) == (shuffle == "none")
-    given = [sequence for step in range(len(batches)) for sequence in _sequences(batches, step)]
-    assert len(given) + batches.rows_left == 3 * len(plan)
-    assert max(given.count(sequence) for sequence in set(given)) == 3
-
-
-def test_tokens_of_a_batch_are_those_of_each_rank(alone: Path) -> None:
-    dataset = tokenmill.open(alone)
-    one = dataset.batches("buckets", tokens_per_batch=256)
-    four = dataset.batches("buckets", tokens_per_batch=64, world_size=4, rank=3)
-    assert [batch["input_ids"].size for batch in four] == [64] * len(one)
-    assert [four.digest(step) for step in range(4)] == [one.digest(step) for step in range(4)]
-
-
 def test_tokens_that_are_not_those_of_one_row_are_refused(alone: Path) -> None:
     error = refused(lambda: tokenmill.open(alone).batches("buckets", tokens_per_batch=31))
     assert error.what == "the global batch is smaller than a row"
     assert error.why.startswith("it has 0 rows of 32 tokens")
-
-
-def _sequences(batches: tokenmill.Batches, step: int) -> list[int]:
-    whole = batches.global_batch(step)
-    assert whole is not None
-    return whole.sequences.tolist()
 
 
 # Options.
@@ -358,16 +240,6 @@ def test_ranks_that_cannot_share_the_global_batch_are_refused_when_opening(
     assert error.hint == "use a global batch size that is a multiple of the number of ranks"
 
 
-def test_ranks_that_cannot_share_the_batches_of_one_length_are_refused_when_opening(
-    alone: Path,
-) -> None:
-    """And not when the first batch of such rows comes, in the middle of training."""
-    dataset = tokenmill.open(alone)
-    error = refused(lambda: dataset.batches("buckets", tokens_per_batch=44, rank=0, world_size=2))
-    assert error.what == "cannot divide the global batch among the ranks"
-    assert error.why == "it has 11 rows, and there are 2 ranks"
-
-
 # States.
 
 
@@ -401,16 +273,6 @@ def test_a_state_is_small_and_of_plain_values(alone: Path) -> None:
         state = batches.state_dict(step)
         assert json.loads(json.dumps(state)) == state
         assert len(json.dumps(state)) < 600
-
-
-def test_a_mixture_needs_some_more_for_each_source(alone: Path) -> None:
-    dataset = tokenmill.open(alone)
-    plan = tokenmill.open_plan(dataset, "packed")
-    for number in (1, 10):
-        sources = [MixtureSource(dataset=dataset, plan=plan, epochs=None)] * number
-        state = tokenmill.mix_batches(sources, global_batch_size=24).state_dict(step=50)
-        assert json.loads(json.dumps(state)) == state
-        assert len(json.dumps(state)) < 400 + 300 * number
 
 
 def differences(state: dict[str, Any], batches: tokenmill.Batches) -> list[str]:
@@ -556,34 +418,6 @@ def test_of_several_processes_each_must_say_which_it_is(
     assert opened(world_size=1).share.rank == 0
 
 
-@pytest.mark.parametrize("value", [None, "1", "0", "", "many", "-2"])
-def test_one_process_need_not_say_so(
-    value: str | None, alone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if value is None:
-        monkeypatch.delenv("WORLD_SIZE", raising=False)
-    else:
-        monkeypatch.setenv("WORLD_SIZE", value)
-    batches = tokenmill.open(alone).batches("packed", global_batch_size=24)
-    assert (batches.share.rank, batches.share.world_size) == (0, 1)
-
-
-def test_the_number_of_ranks_without_a_rank_is_refused(alone: Path) -> None:
-    """All of them would train on the rows of rank 0."""
-    error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=6, world_size=4))
-    assert error.what == "rank is missing"
-    assert error.why == "world_size is 4; without a rank, all ranks train on the same rows"
-
-
-def test_a_state_of_another_plan_is_refused_with_both(alone: Path) -> None:
-    dataset = tokenmill.open(alone)
-    packed, single = (tokenmill.open_plan(dataset, name) for name in ("packed", "one piece a row"))
-    state = dataset.batches(packed, global_batch_size=24).state_dict()
-    other = dataset.batches(single, global_batch_size=24)
-    ids = [plan.manifest.plan_id for plan in (packed, single)]
-    assert differences(state, other) == [f"plan: {ids[0]} in the state, {ids[1]} here"]
-
-
 def test_a_state_of_another_dataset_or_tokenizer_is_refused_with_both(
     tmp_path: Path, dataset_of: DigitDataset
 ) -> None:
@@ -673,18 +507,6 @@ def test_what_is_no_state_is_refused(
     assert (error.what, error.why) == (what, why)
 
 
-def test_a_state_of_fewer_rows_for_each_of_more_ranks_is_taken(alone: Path) -> None:
-    dataset = tokenmill.open(alone)
-    state = dataset.batches("packed", batch_size=12, rank=0, world_size=2).state_dict(step=3)
-    for world_size in (1, 2, 3, 4, 8, 24):
-        batches = dataset.batches(
-            "packed", batch_size=24 // world_size, rank=0, world_size=world_size
-        )
-        batches.load_state_dict(state)
-        assert batches.step == 3
-        assert len(next(iter(batches))["input_ids"]) == 24 // world_size
-
-
 # Damage.
 
 BLOCK = 64 * 1024
@@ -738,18 +560,6 @@ def test_a_changed_byte_is_found_when_its_block_is_first_touched(
         assert batches.batch(59)["input_ids"].tobytes() == expected[59]
 
 
-def test_a_changed_byte_is_found_by_digests_and_mixtures(
-    several_blocks: Path, changed: Callable[[Path, int], None]
-) -> None:
-    changed(tokenmill.open(several_blocks).shards[0].path("bin"), 5)
-    with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
-        in_order(several_blocks).digest(0)
-    dataset = tokenmill.open(several_blocks)
-    source = MixtureSource(dataset=dataset, plan=tokenmill.open_plan(dataset, "only"))
-    with pytest.raises(VerificationError, match="a file of the dataset is damaged"):
-        next(iter(tokenmill.mix_batches([source, source], batch_size=2, shuffle="none")))
-
-
 @pytest.fixture
 def changed(request: pytest.FixtureRequest) -> Callable[[Path, int], None]:
     """Changes a bit of a file until the end of the test."""
@@ -763,23 +573,6 @@ def changed(request: pytest.FixtureRequest) -> Callable[[Path, int], None]:
 
 
 # Open files.
-
-
-def test_shards_are_opened_when_they_are_needed_and_few_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tokenmill.load.rows.shard_maps.MOST_MAPPED", 1)
-    folder = sharded(tmp_path / "many", per_shard=8, num_shards=12).folder
-    before = open_files()
-    dataset = tokenmill.open(folder)
-    assert open_files() == before
-    batches = dataset.batches("one piece a row", batch_size=4, shuffle="none")
-    of_plan = open_files() - before
-    assert of_plan <= len(("offsets", "documents", "starts", "lengths"))
-    for batch in batches:
-        assert len(batch["input_ids"]) == 4
-        assert open_files() - before <= of_plan + 2 * 2  # a batch reaches into two shards
-    assert batches.step == len(batches) > 24
 
 
 def test_numpy_is_enough(alone: Path) -> None:
@@ -800,23 +593,6 @@ print(next(iter(mixed))["input_ids"].shape, "torch" in sys.modules)
 
 
 # Dealing.
-
-
-def test_dealing_evens_out_attention_where_neighbours_do_not() -> None:
-    """One rank would have 18 of 20; each rank gets one expensive row and one cheap one."""
-    costs = np.array([9, 9, 1, 1])
-    dealt = deal(costs, 2)
-    assert costs.reshape(2, -1).sum(axis=1).tolist() == [18, 2]
-    assert dealt.tolist() == [[0, 2], [1, 3]]
-    assert costs[dealt].sum(axis=1).tolist() == [10, 10]
-
-
-def test_costs_are_squares_of_segments(tmp_path: Path) -> None:
-    dataset = digits(tmp_path / "corpus", ["1"])
-    sequences = [[(0, 0, 3), (0, 3, 4)], [(0, 0, 70_000)], [(0, 0, 1), (0, 1, 1), (0, 2, 1)]]
-    plan = plan_of(tmp_path / "plan", dataset, sequences, sequence_length=70_000)
-    costs = attention_costs(plan, np.array([2, 0, 1, 0]))
-    assert costs.tolist() == [3, 25, 4_900_000_000, 25]
 
 
 def test_rows_of_a_skewed_corpus_cost_ranks_nearly_the_same(tmp_path: Path) -> None:
@@ -851,18 +627,3 @@ def test_dealing_is_a_partition_into_equal_parts_that_differ_by_one_row_at_most(
     assert (np.diff(dealt, axis=1) > 0).all()
     sums = costs[dealt].sum(axis=1)
     assert sums.max() - sums.min() <= costs.max(initial=0)
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_dealt_rows_are_those_of_the_global_batch(plan: str, alone: Path) -> None:
-    dataset = tokenmill.open(alone)
-    for world_size in (1, 2, 3, 4, 6, 8, 12, 24):
-        for even in (True, False):
-            batches = dataset.batches(
-                plan, global_batch_size=24, rank=0, world_size=world_size, even_attention=even
-            )
-            whole, rows = batches.rows_of_ranks(1)
-            assert rows.shape == (world_size, 24 // world_size)
-            assert sorted(rows.reshape(-1).tolist()) == list(range(24))
-            alone_batch = dataset.batches(plan, global_batch_size=24).global_batch(1)
-            assert whole.sequences.tolist() == alone_batch.sequences.tolist()

@@ -40,37 +40,9 @@ def batches(curriculum: Curriculum) -> list[list[int]]:
     return [curriculum.batch(step).tolist() for step in range(curriculum.num_steps)]
 
 
-def test_without_phases_the_order_is_the_shuffled_one() -> None:
-    assert batches(curriculum_of()) == [[3, 1], [4, 0], [5, 9], [2, 6], [8, 7]]
-    assert batches(curriculum_of(batch_size=4)) == [[3, 1, 4, 0], [5, 9, 2, 6]]
-    assert batches(curriculum_of(batch_size=11)) == []
-
-
-def test_short_sequences_come_first() -> None:
-    phase = Phase(by="length", bands=10)
-    assert batches(curriculum_of(phase)) == [[9, 3], [5, 1], [7, 0], [8, 6], [2, 4]]
-
-
-def test_or_long_ones() -> None:
-    phase = Phase(by="length", bands=10, descending=True)
-    assert batches(curriculum_of(phase)) == [[4, 2], [6, 8], [0, 7], [1, 5], [3, 9]]
-
-
-def test_inside_a_band_sequences_stay_shuffled() -> None:
-    phase = Phase(by="length", bands=2)
-    assert batches(curriculum_of(phase)) == [[3, 1], [5, 9], [7, 4], [0, 2], [6, 8]]
-
-
 def test_the_example_of_the_module_sorts_first_and_then_shuffles_the_rest() -> None:
     phases = (Phase(by="length", bands=10), Phase(first_step=2))
     assert batches(curriculum_of(*phases)) == [[9, 3], [5, 1], [4, 0], [2, 6], [8, 7]]
-
-
-def test_a_phase_begins_at_its_step_and_says_how_long_rows_are() -> None:
-    curriculum = curriculum_of(
-        Phase(row_length=64), Phase(first_step=2, row_length=128), Phase(first_step=4)
-    )
-    assert [curriculum.row_length(step) for step in range(5)] == [64, 64, 128, 128, None]
 
 
 @pytest.mark.parametrize("step", [-1, 5, 10**9])
@@ -344,22 +316,6 @@ def test_the_next_token_is_known_where_a_row_is_cut() -> None:
         [7, 8, 9, None],
     ]
     assert short.restarts[:, 0].all()
-
-
-@pytest.mark.parametrize("aligned", [True, False])
-def test_rows_of_their_own_length_stay_as_they_are(aligned: bool) -> None:
-    rows = some_rows(aligned=aligned)
-    same = shortened(rows, 8)
-    assert same.ids.tolist() == rows.ids.tolist()
-    assert labels_of(same) == labels_of(rows)
-    assert same.restarts.tolist() == rows.restarts.tolist()
-
-
-def test_rows_of_one_token() -> None:
-    short = shortened(some_rows(aligned=True), 1)
-    assert short.ids.shape == (16, 1)
-    assert short.restarts.all()
-    assert not short.has_label.any()
 
 
 @pytest.mark.parametrize("row_length", [3, 5, 16, 9])

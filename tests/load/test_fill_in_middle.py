@@ -117,45 +117,6 @@ def test_whole_rows(dataset: Dataset, plan: Plan, labels: str) -> None:
     assert rows(batches, "segment_ids") == [[*[0] * 13, *[-1] * 7], [*[0] * 10, *[1] * 9, -1]]
 
 
-def test_it_is_said_which_segments_were_cut(dataset: Dataset, plan: Plan) -> None:
-    batches = cut(dataset, plan, seed=4, global_batch_size=2)
-    assert [(each.column, each.fill_in_middle) for each in batches.explain(0)] == [
-        (0, "PSM"), (0, "SPM"), (10, "PSM"),
-    ]  # fmt: skip
-    assert batches.filled_in_middle == {}
-    all_batches(batches)
-    assert batches.filled_in_middle == {"PSM": 2, "SPM": 1}
-    plain = cut(dataset, plan, FillInMiddle(rate=0))
-    all_batches(plain)
-    assert plain.filled_in_middle == {"as stored": 3}
-    assert open_batches(dataset, plan, global_batch_size=1).filled_in_middle == {}
-
-
-def test_nothing_drawn_is_nothing_changed(dataset: Dataset, plan: Plan) -> None:
-    expected = open_batches(
-        dataset, plan, global_batch_size=1, shuffle="none", columns=COLUMNS, labels="next"
-    )
-    found = cut(dataset, plan, FillInMiddle(rate=0), labels="next")
-    for column in COLUMNS:
-        assert rows(found, column) == rows(expected, column)
-
-
-def test_one_order_can_be_asked_for(dataset: Dataset, plan: Plan) -> None:
-    for share, expected in ((0, {"PSM": 3}), (1, {"SPM": 3})):
-        batches = cut(dataset, plan, FillInMiddle(rate=1, spm_share=share))
-        all_batches(batches)
-        assert batches.filled_in_middle == expected
-
-
-def test_positions_of_a_document_go_on_in_its_second_part(dataset: Dataset, tmp_path: Path) -> None:
-    parts = plan_of(
-        tmp_path / "plan", dataset, [[(0, 0, 4)], [(0, 4, 6)]], sequence_length=10, reserve=4
-    )
-    batches = cut(dataset, parts, positions="document", seed=1)
-    assert [len(each) for each in segments(batches)] == [8, 9]
-    assert rows(batches, "position_ids") == [[*range(8), 0, 1], [*range(4, 13), 0]]
-
-
 def test_a_batch_has_its_loss_weights_and_edges_from_the_rows_that_were_cut(
     dataset: Dataset, plan: Plan
 ) -> None:
@@ -321,16 +282,6 @@ def test_the_shares_are_those_that_are_asked_for(folder: Path, dataset: Dataset)
     assert set(counts) == {"PSM", "SPM", "as stored"}
 
 
-def test_all_cuts_are_as_likely(dataset: Dataset, folder: Path) -> None:
-    """Of a text of 3 tokens: 4 places, so 16 pairs, of which those of two places are one cut."""
-    plan = plan_of(folder / "three", dataset, [[(0, 0, 3)]] * 3200, sequence_length=8, reserve=4)
-    rule = FillInMiddle(rate=1, spm_share=0)
-    counts = Counter(map(tuple, segments(cut(dataset, plan, rule, global_batch_size=3200))))
-    assert len(counts) == 10
-    for ids, count in counts.items():
-        assert close(count, 3200, 1 / 16 if ids[-2] == MID else 2 / 16)
-
-
 # What stays as it is, and is counted.
 
 
@@ -355,18 +306,6 @@ def test_short_texts_those_with_ranges_without_loss_and_those_with_sentinels_sta
     assert "tokens without loss" not in everything.filled_in_middle
 
 
-def test_a_part_of_a_document_stays_where_three_places_are_reserved(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    """It would need an EOS, too."""
-    plan = plan_of(
-        tmp_path / "plan", dataset, [[(0, 0, 6), (1, 0, 6)]], sequence_length=20, reserve=3
-    )
-    batches = cut(dataset, plan, FillInMiddle(rate=1, spm_share=0))
-    assert segments(batches)[0] == [1, 2, 3, 4, 5, 6]
-    assert batches.filled_in_middle == {"PSM": 1, "too few places": 1}
-
-
 # Sentinels.
 
 
@@ -383,12 +322,6 @@ def test_sentinels_of_known_models_are_found(
     assert find_sentinels(dataset, (None,) * 4) == (1, 2, 3, end, EOS)
 
 
-def test_names_and_ids_mean_the_same(dataset: Dataset) -> None:
-    named = find_sentinels(dataset, ("<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<end>"))
-    assert named == find_sentinels(dataset, (PRE, MID, SUF, END)) == (PRE, MID, SUF, END, EOS)
-    assert find_sentinels(dataset, (None, None, None, None)) == (PRE, MID, SUF, -1, EOS)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -403,20 +336,6 @@ def test_sentinels_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         cut(dataset, plan, FillInMiddle(**names))
-
-
-@pytest.mark.parametrize("rate", [2, -1, float("nan"), "x"])
-def test_a_rate_that_is_no_share_is_refused(dataset: Dataset, plan: Plan, rate: Any) -> None:
-    with pytest.raises(UserError, match="rate"):
-        cut(dataset, plan, FillInMiddle(rate=rate))
-
-
-def test_a_tokenizer_without_sentinels_is_refused(tmp_path: Path) -> None:
-    dataset = digits(tmp_path / "plain", ["12345"])
-    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 6)]], sequence_length=10, reserve=4)
-    with pytest.raises(UserError, match="no known sentinels for fill-in-the-middle") as caught:
-        cut(dataset, plan)
-    assert "StarCoder, SantaCoder, Qwen2.5-Coder, Code Llama, DeepSeek-Coder" in str(caught.value)
 
 
 # What does not go together.

@@ -144,13 +144,6 @@ def test_the_default_batch_of_the_loader_keeps_documents_apart(model: Any, folde
     assert leak(model, seen) < NONE
 
 
-def test_eager_attention_keeps_documents_apart_too(folder: Path) -> None:
-    model = tiny_model("eager")
-    seen = watched(model)
-    model(**batch_of(folder))
-    assert leak(model, seen) < 1e-5  # its softmax is in float32
-
-
 @pytest.mark.parametrize("rows", [1, 2])
 def test_its_micro_batches_keep_documents_apart(rows: int, model: Any, folder: Path) -> None:
     seen = watched(model)
@@ -209,14 +202,6 @@ def test_trainer_with_our_collator_keeps_documents_of_exported_rows_apart(
     assert rows.column_names == ["input_ids", "labels", "position_ids"]
     seen = train(model, tmp_path, rows, data_collator=collator(model))
     assert leak(model, seen) < NONE
-
-
-def test_control_trainer_without_it_leaks_with_an_attention_mask(
-    model: Any, export: Callable[..., Any], tmp_path: Path
-) -> None:
-    rows = export(columns=("input_ids", "labels", "position_ids", "attention_mask"))
-    seen = train(model, tmp_path, rows, data_collator=transformers.default_data_collator)
-    assert leak(model, seen) > MUCH
 
 
 def boundaries_only(
@@ -341,14 +326,6 @@ def test_the_batch_of_the_collator_holds_boundaries_and_neither_mask_nor_cache()
     }
 
 
-@pytest.mark.parametrize("kind", ["torch", "numpy", None])
-def test_rows_may_have_any_format(kind: str | None, export: Callable[..., Any]) -> None:
-    rows = export()
-    batch = collator()([rows.with_format(kind)[i] for i in range(3)])
-    assert batch["input_ids"].tolist() == [rows[i]["input_ids"] for i in range(3)]
-    assert batch["position_ids"].tolist() == [rows[i]["position_ids"] for i in range(3)]
-
-
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
@@ -371,27 +348,7 @@ def test_a_model_that_does_not_look_at_positions_is_refused(kind: str) -> None:
     assert "of the change in its own logits" in caught.value.why
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_looking_at_a_model_does_not_change_it(is_training: bool) -> None:
-    model = tiny_model().train(is_training)
-    before = [weights.clone() for weights in model.parameters()]
-    collator(model)
-    assert model.training == is_training
-    assert all(map(torch.equal, before, model.parameters()))
-    assert all(weights.grad is None for weights in model.parameters())
-
-
 def test_labels_of_the_next_token_would_be_shifted_twice_and_are_refused() -> None:
     row = {"input_ids": [5, 6, 7], "labels": [6, 7, -100], "position_ids": [0, 1, 2]}
     with pytest.raises(UserError, match="labels are not aligned with input_ids"):
         collator()([row])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"labels": [5, 6]}, {"labels": 3}, {"labels": None}, {"position_ids": [0.0, 1.0, 2.0]}],
-)
-def test_a_row_that_does_not_fit_is_refused_wherever_it_is(change: dict[str, object]) -> None:
-    row = {"input_ids": [5, 6, 7], "labels": [5, 6, 7], "position_ids": [0, 1, 2]}
-    with pytest.raises(UserError, match="has the wrong shape or dtype"):
-        collator()([row, {**row, **change}])

@@ -21,7 +21,6 @@ from resume_kit import (
     as_bytes,
     global_batches,
     opener,
-    put_together,
     resumed,
     write_corpora,
 )
@@ -90,23 +89,6 @@ def test_stopped_at_any_step_and_resumed_on_any_number_of_ranks_it_is_the_same_r
 
 
 @pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
-def test_the_number_of_ranks_may_change_at_every_step(
-    plan: str, sources: int, shuffle: str, run_of: Cases
-) -> None:
-    anew, run = run_of(plan, sources, shuffle)
-    state = run.states[0]
-    for step in range(len(run)):
-        world_size = (8, 3, 1, 4, 2)[step % 5]
-        ranks = resumed(anew, state, world_size)
-        parts = [next(iter(each)) for each in ranks]
-        whole = put_together(parts, ranks[0].rows_of_ranks(step)[1])
-        assert as_bytes(whole) == as_bytes(run.batches[step])
-        (state, *others) = (each.state_dict() for each in ranks)
-        assert others == [state] * (world_size - 1)
-        assert state == run.states[step + 1]
-
-
-@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
 def test_after_the_last_step_there_is_nothing_to_resume(
     plan: str, sources: int, shuffle: str, run_of: Cases
 ) -> None:
@@ -114,48 +96,6 @@ def test_after_the_last_step_there_is_nothing_to_resume(
     (batches,) = resumed(anew, run.states[-1])
     with pytest.raises(UserError, match="no batches left: all have been returned already"):
         next(iter(batches))
-
-
-@pytest.mark.parametrize("sources", [1, 3])
-def test_having_found_the_end_does_not_change_the_state(
-    sources: int, corpora: dict[int, list[Path]]
-) -> None:
-    (batches,) = opener(corpora[sources], "packed")()
-    num_steps = sum(1 for _ in batches)
-    before, after = batches.state_dict(num_steps - 1), batches.state_dict()
-    with pytest.raises(UserError, match=f"step {num_steps} does not exist"):
-        batches.batch(num_steps)
-    assert batches.state_dict() == after
-    (fresh,) = opener(corpora[sources], "packed")()
-    assert [fresh.state_dict(num_steps - 1), fresh.state_dict(num_steps)] == [before, after]
-
-
-@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
-def test_other_steps_than_the_next_can_be_looked_at_after_resuming(
-    plan: str, sources: int, shuffle: str, run_of: Cases
-) -> None:
-    """Looking at any of them, in any order, changes nothing of what comes."""
-    anew, run = run_of(plan, sources, shuffle)
-    middle = len(run) // 2
-    (batches,) = resumed(anew, run.states[middle])
-    later = range(len(run) - 1, middle - 1, -1)
-    assert [batches.digest(step) for step in later] == [run.digests[step] for step in later]
-    assert all_bytes(batches) == all_bytes(run.batches[middle:])
-
-
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-def test_a_step_before_the_one_that_a_mixture_was_resumed_at_is_not_another_one(
-    shuffle: str, run_of: Cases
-) -> None:
-    """It is the one that it was, or is refused; it is never the wrong one."""
-    anew, run = run_of("packed", 3, shuffle)
-    (batches,) = resumed(anew, run.states[3])
-    for step in range(3):
-        try:
-            found = batches.digest(step)
-        except UserError:
-            continue
-        assert found == run.digests[step]
 
 
 def _steps_of_two_epochs(anew: Open, num_steps: int) -> list[int]:
@@ -271,11 +211,3 @@ def test_epochs_without_end_begin_with_those_that_were_counted(
     (batches,) = resumed(anew, endless.state_dict(far), epochs=None)
     assert as_bytes(next(iter(batches))) == as_bytes(endless.batch(far))
     assert batches.step == far + 1
-
-
-def test_more_epochs_can_be_asked_for_when_resuming(corpora: dict[int, list[Path]]) -> None:
-    anew = opener(corpora[1], "packed")
-    run = Run.of(anew)
-    longer = Run.of(lambda **options: anew(epochs=3, **options))
-    (batches,) = resumed(anew, run.states[-1], epochs=3)
-    assert all_bytes(batches) == all_bytes(longer.batches[len(run) :])

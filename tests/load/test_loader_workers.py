@@ -122,37 +122,6 @@ def resumes_exactly(
     assert state == run.states[stop]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "stop", "plan", "sources", "shuffle"),
-    [  # every pair of values of two columns stands in some line
-        ((1, 0), (8, 1), 1, "packed", 1, "global"),
-        ((2, 1), (1, 2), 2, "packed", 3, "blocks"),
-        ((3, 2), (2, 4), 3, "one piece a row", 1, "none"),
-        ((4, 4), (3, 0), 4, "one piece a row", 3, "global"),
-        ((8, 1), (4, 0), 5, "buckets", 1, "blocks"),
-        ((1, 2), (2, 0), 6, "packed", 3, "none"),
-        ((2, 4), (8, 2), 7, "buckets", 1, "global"),
-        ((3, 0), (1, 4), 5, "packed", 1, "blocks"),
-        ((4, 0), (2, 1), 1, "one piece a row", 3, "none"),
-        ((1, 4), (3, 1), 0, "buckets", 1, "none"),
-    ],
-)
-def test_ranks_and_workers_may_change(
-    before: tuple[int, int],
-    after: tuple[int, int],
-    stop: int,
-    plan: str,
-    sources: int,
-    shuffle: str,
-    corpora: dict[int, list[Path]],
-) -> None:
-    resumes_exactly(corpora[sources], plan, shuffle, stop, before, after)
-
-
-def test_workers_that_are_spawned_give_the_same(corpora: dict[int, list[Path]]) -> None:
-    resumes_exactly(corpora[3], "packed", "global", 8, (1, 0), (1, 2), "spawn")
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize(
@@ -210,47 +179,6 @@ def test_tensors_hold_what_arrays_do(anew: Open) -> None:
     assert batch["input_ids"][0, 0] == 9  # no copy
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_every_column_comes_through_a_worker(num_workers: int, anew: Open) -> None:
-    (batches,) = anew(columns=tuple(COLUMNS), epochs=1)
-    for step, batch in enumerate(data_loader(Loader(batches), num_workers)):
-        expected = batches.batch(step)
-        assert list(batch) == list(expected)
-        one, other = batch.pop("segmentation"), expected.pop("segmentation")
-        assert one.edges.tolist() == other.edges.tolist()
-        assert all_bytes([batch]) == all_bytes([expected])
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_that_are_kept_stay_what_they_are(num_workers: int, anew: Open, run: Run) -> None:
-    kept = list(data_loader(Loader(*anew()), num_workers))
-    assert all_bytes(kept) == all_bytes(run.batches)
-
-
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no:UserWarning")
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_pinned_memory_changes_nothing(num_workers: int, anew: Open, run: Run) -> None:
-    found = list(data_loader(Loader(*anew()), num_workers, pin_memory=True))
-    assert all_bytes(found) == all_bytes(run.batches)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_length_is_that_of_all_epochs(num_workers: int, anew: Open, run: Run) -> None:
-    loader = Loader(*anew())
-    assert len(loader) == len(data_loader(loader, num_workers)) == len(run)
-    loader.load_state_dict(run.states[3])
-    assert len(loader) == len(run)
-    assert loader.step == 3
-
-
-def test_without_end_there_is_no_length_but_there_are_batches(anew: Open, run: Run) -> None:
-    loader = Loader(*anew(epochs=None))
-    with pytest.raises(TypeError):
-        len(loader)
-    found = list(islice(data_loader(loader, 2), len(run)))
-    assert all_bytes(found) == all_bytes(run.batches)
-
-
 # Iterating again.
 
 GIVEN_OUT = "the batches of this loader have been returned already"
@@ -261,14 +189,6 @@ def test_a_loader_goes_on_where_a_loop_was_left(anew: Open, run: Run) -> None:
     found = [*islice(loader, 2), *islice(loader, 3), *data_loader(loader, 0)]
     assert all_bytes(found) == all_bytes(run.batches)
     assert loader.state_dict() == run.states[-1]
-
-
-def test_a_loader_that_gave_out_all_is_an_error_to_iterate_over_again(anew: Open) -> None:
-    loader = Loader(*anew())
-    list(loader)
-    for again in (loader, data_loader(loader, 0)):
-        with pytest.raises(UserError, match="no batches left: all have been returned already"):
-            next(iter(again))
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
@@ -308,24 +228,6 @@ def test_a_loader_does_not_begin_again_in_silence_after_workers_did(anew: Open) 
             next(iter(again))
 
 
-def test_where_each_pass_is_the_same_it_may_be_made_by_workers_or_without(
-    anew: Open, run: Run
-) -> None:
-    loader = Loader(*anew(restart=True))
-    list(islice(data_loader(loader, 2), 3))
-    for num_workers in (0, 2, 1, 0):
-        assert all_bytes(data_loader(loader, num_workers)) == all_bytes(run.batches)
-    list(islice(loader, 3))
-    assert all_bytes(loader) == all_bytes(data_loader(loader, 2)) == all_bytes(run.batches)
-
-
-def test_where_each_pass_is_the_same_no_state_is_taken(anew: Open, run: Run) -> None:
-    loader = Loader(*anew(restart=True))
-    with pytest.raises(UserError, match="cannot load a state into this loader"):
-        loader.load_state_dict(run.states[3])
-    assert all_bytes(loader) == all_bytes(run.batches)
-
-
 @pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "in_order", "drop_last"])
 def test_what_joins_or_reorders_batches_is_no_option(name: str, anew: Open) -> None:
     options: dict[str, Any] = {name: None}
@@ -350,14 +252,6 @@ def test_a_loader_is_no_dataset_for_a_data_loader_of_somebody_elses(
     assert all_bytes(found) == all_bytes(run.batches)
 
 
-def test_workers_begin_again_where_a_state_was_loaded(anew: Open, run: Run) -> None:
-    loader = Loader(*anew())
-    found = list(islice(data_loader(loader, 2), 3))
-    loader.load_state_dict(loader.state_dict(step=3))
-    found += data_loader(loader, 1)
-    assert all_bytes(found) == all_bytes(run.batches)
-
-
 def test_a_state_without_a_step_is_refused_where_workers_made_the_batches(anew: Open) -> None:
     loader = Loader(*anew())
     assert loader.state_dict()["step"] == 0
@@ -365,12 +259,6 @@ def test_a_state_without_a_step_is_refused_where_workers_made_the_batches(anew: 
     with pytest.raises(UserError, match="cannot tell which step training has reached"):
         loader.state_dict()
     assert loader.state_dict(step=3)["step"] == 3
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_persistent_workers_give_the_same(persistent: bool, anew: Open, run: Run) -> None:
-    workers = data_loader(Loader(*anew()), 2, persistent_workers=persistent, prefetch_factor=4)
-    assert all_bytes(workers) == all_bytes(run.batches)
 
 
 # Errors in workers.
@@ -432,25 +320,6 @@ OLD_TORCHDATA = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:Use
 
 
 @OLD_TORCHDATA
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
-def test_a_stateful_data_loader_resumes_where_it_was_stopped(
-    num_workers: int, every: int, stateful: Callable[..., Any], anew: Open, run: Run
-) -> None:
-    """Its state is that of its workers, at the last snapshot, and the steps since then."""
-    options = {"snapshot_every_n_steps": every}
-    whole = stateful(Loader(*anew()), num_workers, **options)
-    states = [whole.state_dict()]
-    for step, batch in enumerate(whole):
-        assert all_bytes([batch]) == all_bytes([run.batches[step]])
-        states.append(whole.state_dict())
-    for stop in range(0, len(run), 4):
-        other = stateful(Loader(*anew()), num_workers, **options)
-        other.load_state_dict(through_json(states[stop]))
-        assert all_bytes(other) == all_bytes(run.batches[stop:])
-
-
-@OLD_TORCHDATA
 @pytest.mark.soak
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
@@ -476,13 +345,6 @@ def test_a_stateful_data_loader_can_be_stopped_and_resumed_again_and_again(
             workers.load_state_dict(through_json(state))
         assert all_bytes(islice(workers, 1)) == all_bytes([run.batches[stop]])
         state = workers.state_dict()
-
-
-@OLD_TORCHDATA
-def test_nor_is_it_one_for_a_stateful_data_loader(anew: Open) -> None:
-    module = pytest.importorskip("torchdata.stateful_dataloader")
-    with pytest.raises(UserError, match="cannot make a DataLoader from a tokenmill loader"):
-        next(iter(module.StatefulDataLoader(Loader(*anew()), 2)))
 
 
 @pytest.mark.parametrize(("num_workers", "here"), [(1, "1"), (4, "4"), (None, "none")])

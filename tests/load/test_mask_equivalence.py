@@ -11,7 +11,7 @@ import torch
 from attention_kit import TinyTransformer, grid_of
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from tokenmill.load.masks import (
     Bidirectional,
@@ -88,30 +88,6 @@ def alone(documents: list[Tensor], number: int) -> tuple[Tensor, Grid]:
     return document[None], grid
 
 
-def losses_of(logits: Tensor, document: Tensor) -> Tensor:
-    """Of each next token of a document."""
-    return cross_entropy(logits[:-1], document[1:], reduction="none")
-
-
-@masks
-def test_no_gradient_leaks_from_one_document_into_another(
-    model: TinyTransformer, documents: list[Tensor], mask: Mask
-) -> None:
-    """Not little of it: none."""
-    ids, grid = packed(documents, [0, 1, 2, 3])
-    embedded = model.embed(ids).detach().requires_grad_()
-    logits = model.from_embedded(embedded, positions_of(grid), scores_of(mask, grid))
-    edges = grid.segmentation.edges.tolist()
-    for number in range(len(edges) - 1):
-        own = slice(edges[number], edges[number + 1])
-        (gradient,) = torch.autograd.grad(
-            logits[:, own].square().sum(), embedded, retain_graph=True
-        )
-        assert gradient[:, own].abs().max() > 0
-        gradient[:, own] = 0.0
-        assert gradient.abs().max().item() == 0.0
-
-
 @pytest.mark.parametrize("alibi", [False, True], ids=["positions", "ALiBi"])
 @masks
 def test_documents_have_the_logits_packed_that_they_have_alone(
@@ -133,35 +109,6 @@ def test_without_the_mask_they_have_not(model: TinyTransformer, documents: list[
         leaking = model(ids, positions_of(grid), one_segment)[0]
     right = torch.cat(logits_of(model, Causal(), (ids, grid)))
     assert (leaking[9:30] - right[9:]).abs().max() > 1e-3
-
-
-def test_sums_and_counts_of_losses_are_those_of_documents_alone(
-    model: TinyTransformer, documents: list[Tensor]
-) -> None:
-    together = logits_of(model, Causal(), packed(documents, [0, 1, 2, 3]))
-    losses = torch.cat([losses_of(*pair) for pair in zip(together, documents, strict=True)])
-    apart = []
-    for number, document in enumerate(documents):
-        row, grid = alone(documents, number)
-        with torch.no_grad():
-            logits = model(row, positions_of(grid), scores_of(Causal(), grid))[0]
-        apart.append(losses_of(logits, document))
-    assert len(losses) == sum(LENGTHS) - len(LENGTHS) == sum(map(len, apart))
-    assert (losses.sum() - torch.cat(apart).sum()).abs() <= 1e-10
-
-
-@masks
-def test_permuting_documents_permutes_their_losses_only(
-    model: TinyTransformer, documents: list[Tensor], mask: Mask
-) -> None:
-    order = [2, 0, 3, 1]
-    straight = logits_of(model, mask, packed(documents, [0, 1, 2, 3]))
-    permuted = logits_of(model, mask, packed(documents, order))
-    for place, number in enumerate(order):
-        ours, theirs = (
-            losses_of(logits, documents[number]) for logits in (permuted[place], straight[number])
-        )
-        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_cached_keys_give_the_outputs_of_the_last_tokens() -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from attention_kit import BANDS, MASKS, grid_of, grids
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from tokenmill.core.errors import UserError
@@ -73,11 +72,6 @@ def test_dense_forms_say_the_same(mask: Mask, grid: Grid) -> None:
     assert np.array_equal((tensor == 0).numpy()[:, 0], seen)
     assert np.array_equal((tensor == lowest).numpy()[:, 0], ~seen)
     assert np.array_equal(torch_forms.sdpa_mask(mask, grid).numpy()[:, 0], seen)
-
-
-def test_a_softmax_over_minus_infinity_is_never_over_nothing() -> None:
-    scores = torch_forms.additive(~Bidirectional(), grid_of([[2, 3], []], 6))
-    assert torch.isfinite(scores.softmax(-1)).all()
 
 
 @pytest.mark.parametrize(
@@ -155,13 +149,6 @@ def test_forms_of_boundaries() -> None:
     assert varlen.position_ids(Causal(), grid).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
     assert varlen.seq_idx(grid).tolist() == [[0, 0, 0, 1, 1, 2], [0] * 6]
     assert varlen.seq_idx(grid).dtype == np.int32
-
-
-def test_cached_keys_leave_segments_without_queries() -> None:
-    found = varlen.flash_varlen(Causal(), grid_of([[3, 4]], 8, num_queries=3))
-    assert found["cu_seqlens_q"].tolist() == [0, 0, 2, 3]
-    assert found["cu_seqlens_k"].tolist() == [0, 3, 7, 8]
-    assert found["max_seqlen_q"] == 2
 
 
 def test_packed_sequence_parameters_of_megatron() -> None:
@@ -272,15 +259,6 @@ def test_transformers_finds_the_same_segments(grid: Grid) -> None:
     assert int(longest) == ours["max_length_q"]
 
 
-@any_grid
-@few
-def test_seq_idx_rebuilds_the_mask(grid: Grid) -> None:
-    numbers = varlen.seq_idx(grid)
-    places = np.arange(grid.row_length)
-    seen = (numbers[:, :, None] == numbers[:, None, :]) & (places <= places[:, None])
-    assert np.array_equal(seen[:, grid.first_query :], dense(Causal(), grid))
-
-
 @uncached
 @few
 def test_megatron_sees_what_the_dense_mask_shows(grid: Grid) -> None:
@@ -334,18 +312,6 @@ def test_a_consumer_that_cannot_express_a_mask_is_refused_it(
     assert caught.value.hint
 
 
-def test_positions_are_refused_where_they_say_nothing() -> None:
-    with pytest.raises(UserError, match="only work with causal masks"):
-        varlen.position_ids(Bidirectional(), grid_of([[2]], 3))
-    with pytest.raises(UserError, match="where cached segments start"):
-        varlen.position_ids(Causal(), grid_of([[2]], 3, num_queries=1))
-
-
-def test_more_segments_than_room_for_them_are_refused() -> None:
-    with pytest.raises(UserError, match="too many segments"):
-        varlen.flash_varlen(Causal(), grid_of([[2, 3]], 8), num_segments=2)
-
-
 def test_padding_between_segments_needs_all_queries() -> None:
     with pytest.raises(UserError, match="needs all tokens as queries"):
         varlen.megatron_packed_seq_params(
@@ -367,19 +333,3 @@ def test_a_window_as_each_consumer_counts_it() -> None:
     assert windows.keys_in_window(Window(9) & Causal() & Window(4, both_sides=True)) == 4
     with pytest.raises(UserError, match="sliding_window needs a causal mask"):
         windows.keys_in_window(Window(4, both_sides=True))
-
-
-@given(size=st.integers(1, 12), length=st.integers(1, 12))
-@settings(deadline=None)
-def test_conventions_of_others_give_the_same_window(size: int, length: int) -> None:
-    """Their masks as they write them, with the W that they are given."""
-    seen = dense(Window(size), grid_of([[length]], length))[0]
-    q, k = np.arange(length)[:, None], np.arange(length)
-    hugging_face, before = windows.keys_in_window(Window(size)), windows.keys_before(Window(size))
-    assert hugging_face is not None
-    assert before is not None
-    assert np.array_equal((k > q - hugging_face) & (k <= q), seen)
-    assert np.array_equal((q - k < hugging_face) & (k <= q), seen)  # torchtitan
-    assert np.array_equal((q - k <= before) & (k <= q), seen)  # attention-gym
-    left, right = windows.flash_window(Window(size))
-    assert np.array_equal((k >= q - left) & (k <= q + right), seen)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,37 +63,6 @@ def close(found: int, of: int, share: float) -> bool:
 # What is hidden.
 
 
-def test_hidden_tokens_are_the_labels_and_all_others_stay() -> None:
-    rows = random_rows(20)
-    before = rows.ids.copy()
-    ids, labels = masked(rows)
-    hidden = labels != NO
-    assert (labels[hidden] == before[hidden]).all()
-    assert (ids[~hidden] == before[~hidden]).all()
-    assert (rows.ids == before).all()
-    assert ids.dtype == labels.dtype == before.dtype
-
-
-def test_all_tokens_can_become_the_mask_token() -> None:
-    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=1, random_share=0)
-    ids, labels = masked(rows_of(np.array([[7, 8, 9, EOS, PAD, PAD]]), num_real=4), rule)
-    assert ids.tolist() == [[MASK, MASK, MASK, MASK, PAD, PAD]]
-    assert labels.tolist() == [[7, 8, 9, EOS, NO, NO]]
-
-
-def test_all_tokens_can_be_asked_for_and_stay_visible() -> None:
-    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=0, random_share=0)
-    ids, labels = masked(rows_of(np.array([[7, 8, 9]])), rule)
-    assert ids.tolist() == labels.tolist() == [[7, 8, 9]]
-
-
-def test_nothing_is_hidden_where_nothing_is_chosen() -> None:
-    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=0)
-    ids, labels = masked(rows_of(np.array([[7, 8, 9]])), rule)
-    assert ids.tolist() == [[7, 8, 9]]
-    assert labels.tolist() == [[NO, NO, NO]]
-
-
 def test_ids_to_keep_and_padding_are_never_chosen() -> None:
     """In any order; padding has an id that real tokens have, too."""
     rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=1, keep=(9, 0, 4))
@@ -120,29 +87,6 @@ def test_shares_are_those_of_bert() -> None:
     assert close(int(changed.sum()), num_hidden, 0.1 * 999 / 1000)
 
 
-@pytest.mark.parametrize(
-    ("probability", "mask_share", "random_share"), [(0.4, 0.5, 0.5), (0.9, 0.1, 0.3)]
-)
-def test_shares_are_those_that_are_asked_for(
-    probability: float, mask_share: float, random_share: float
-) -> None:
-    rule = MaskedLM(
-        mask_id=1000,
-        vocab_size=1000,
-        probability=probability,
-        mask_share=mask_share,
-        random_share=random_share,
-    )
-    rows = random_rows(100)
-    ids, labels = masked(rows, rule)
-    hidden = labels != NO
-    num_hidden = int(hidden.sum())
-    assert close(num_hidden, rows.ids.size, probability)
-    assert close(int((ids[hidden] == 1000).sum()), num_hidden, mask_share)
-    changed = hidden & (ids != 1000) & (ids != rows.ids)
-    assert close(int(changed.sum()), num_hidden, random_share * 999 / 1000)
-
-
 def test_random_tokens_are_drawn_evenly_from_the_vocabulary() -> None:
     rule = MaskedLM(mask_id=50, vocab_size=20, probability=1, mask_share=0, random_share=1)
     ids, _ = masked(random_rows(40), rule)
@@ -151,80 +95,7 @@ def test_random_tokens_are_drawn_evenly_from_the_vocabulary() -> None:
     assert ((counts - 2000) ** 2 / 2000).sum() < 60  # chi-square, 19 degrees: 1 in a million
 
 
-def test_places_in_a_row_and_neighbours_are_chosen_independently() -> None:
-    _, labels = masked(random_rows(4000, row_length=50))
-    hidden = labels != NO
-    for place in range(50):
-        assert close(int(hidden[:, place].sum()), 4000, 0.15)
-    assert close(int((hidden[:, 1:] & hidden[:, :-1]).sum()), 4000 * 49, 0.15**2)
-    assert close(int((hidden[1:] & hidden[:-1]).sum()), 3999 * 50, 0.15**2)
-
-
 # What it depends on.
-
-
-def test_the_same_sequence_in_the_same_epoch_is_hidden_the_same_way() -> None:
-    rows = random_rows(3)
-    expected = masked(rows, epoch=4, seed=9)
-    found = masked(rows, epoch=4, seed=9)
-    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
-
-
-def test_another_seed_epoch_or_sequence_hides_other_places() -> None:
-    rows = rows_of(np.full((1, 200), 5))
-    hidden = {
-        tuple((masked(rows, seed=seed, epoch=epoch, first=first)[1] != NO)[0].tolist())
-        for seed in range(5)
-        for epoch in range(5)
-        for first in range(5)
-    }
-    assert len(hidden) == 125
-
-
-def test_sources_and_epochs_hide_places_independently_of_each_other() -> None:
-    """The same sequence of two sources of a mixture, too."""
-    rows = random_rows(200)
-    cases = [(epoch, source) for epoch in range(2) for source in range(3)]
-    hidden = [masked(rows, epoch=epoch, source=source)[1] != NO for epoch, source in cases]
-    for one, other in combinations(hidden, 2):
-        assert close(int((one & other).sum()), rows.ids.size, 0.15**2)
-
-
-def test_epochs_hide_places_independently_of_each_other() -> None:
-    rows = random_rows(200)
-    hidden = [masked(rows, epoch=epoch)[1] != NO for epoch in range(3)]
-    for one, other in pairwise(hidden):
-        assert close(int((one & other).sum()), rows.ids.size, 0.15**2)
-
-
-def test_what_is_hidden_does_not_depend_on_the_tokens() -> None:
-    places = [masked(rows_of(np.full((2, 100), token)))[1] != NO for token in (1, 2)]
-    assert places[0].tolist() == places[1].tolist()
-
-
-@pytest.mark.parametrize("length", [1, 10, 40])
-def test_pieces_of_a_row_hide_what_the_whole_one_does(length: int) -> None:
-    whole = random_rows(5, row_length=120)
-    expected = masked(whole, epoch=2, seed=3)
-    starts = range(0, 120, length)
-    pieces = [
-        masked(rows_of(whole.ids[:, start : start + length]), epoch=2, seed=3, place=start)
-        for start in starts
-    ]
-    for which in range(2):
-        together = np.concatenate([piece[which] for piece in pieces], axis=1)
-        assert together.tolist() == expected[which].tolist()
-
-
-def test_rows_of_one_call_may_begin_at_different_places() -> None:
-    whole = random_rows(1, row_length=90)
-    ids, labels = masked(whole)
-    pieces = rows_of(whole.ids.reshape(3, 30)[[2, 0, 1]])
-    zeros = np.zeros(3, np.int64)
-    origins = zeros, zeros, np.array([60, 0, 30]), zeros
-    found = mask_tokens(pieces, origins, 0, BERT)
-    for part, expected in zip(found, (ids, labels), strict=True):
-        assert part.tolist() == expected.reshape(3, 30)[[2, 0, 1]].tolist()
 
 
 def test_what_is_hidden_never_changes() -> None:
@@ -375,13 +246,6 @@ def test_batches_of_any_size_on_any_ranks_hide_the_same(dataset: Dataset, plan: 
         assert rows_by_original(found) == expected
 
 
-def test_each_epoch_of_a_run_hides_others(dataset: Dataset, plan: Plan) -> None:
-    epochs = all_batches(batches_of(dataset, plan, batch_size=24, epochs=3))
-    one, two, three = (rows_by_original([batch]) for batch in epochs)
-    assert one.keys() == two.keys() == three.keys()
-    assert all(one[row] != two[row] != three[row] != one[row] for row in one)
-
-
 def test_a_run_that_is_resumed_hides_the_same(dataset: Dataset, plan: Plan) -> None:
     running = batches_of(dataset, plan, batch_size=5, epochs=2)
     expected = [batch["input_ids"].tolist() for batch in all_batches(running)]
@@ -451,14 +315,3 @@ def test_shares_of_more_than_all_are_refused(
         open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
     assert caught.value.what == "invalid batch option"
     assert caught.value.why == "masked_lm: mask_share and random_share add up to more than 1"
-
-
-@pytest.mark.parametrize("change", [{"mask_share": 1, "random_share": 0}, {"random_share": 0.2}])
-def test_shares_of_just_all_are_taken(change: dict[str, Any], dataset: Dataset, plan: Plan) -> None:
-    batches = open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
-    batches.batch(0)
-
-
-def test_a_rule_is_plain_values() -> None:
-    rule = MaskedLM(mask_id=4, vocab_size=10, keep=(0, 2))
-    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(rule)), MaskedLM) == rule

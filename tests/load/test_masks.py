@@ -10,9 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from attention_kit import MASKS, grid_of, grids, picture
+from attention_kit import MASKS, grid_of, grids
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask
 
 from tokenmill.core.errors import UserError
@@ -27,95 +26,16 @@ from tokenmill.load.masks import (
     Prefix,
     RandomBlocks,
     Sinks,
-    Task,
     Window,
     blocks,
     by_source,
 )
-from tokenmill.load.masks.bias import alibi_bias, alibi_slopes, relative_positions, t5_buckets
-from tokenmill.load.masks.blocks import find_tiles, ordered
+from tokenmill.load.masks.bias import alibi_slopes, t5_buckets
+from tokenmill.load.masks.blocks import find_tiles
 from tokenmill.load.masks.forms import dense
 from tokenmill.load.masks.torch_forms import block_mask, mask_mod
 
 # Rules.
-
-
-def test_packed_causal_is_block_diagonal_and_padding_sees_itself_only() -> None:
-    assert picture(Causal(), grid_of([[3, 2]], 7)) == [
-        "x......",
-        "xx.....",
-        "xxx....",
-        "...x...",
-        "...xx..",
-        ".....x.",
-        ".....xx",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("mask", "seen_by_query_4"),
-    [
-        (Bidirectional(), "xxxxxx"),
-        (Causal(), "xxxxx."),
-        (Window(1), "....x."),
-        (Window(3), "..xxx."),
-        (Window(2, dilation=2), "..x.x."),
-        (Window(9, dilation=2), "x.x.x."),
-        (Window(2, both_sides=True), "...xxx"),
-        (Chunks(3), "...xxx"),
-        (Sinks(2), "xx..x."),
-        (GlobalTokens((0, 1)), "xx..x."),
-        (GlobalTokens((4,)), "xxxxxx"),
-        (Prefix(), "xxx.x."),
-        (Task(7), "xxxxxx"),
-        (Task(8), "....x."),
-        (Blocks(2, ((2, 1),)), "..xxx."),
-        (Causal() & (Window(2) | Sinks(1)), "x..xx."),
-        (Causal() & Chunks(3), "...xx."),
-        (Causal() | Prefix(), "xxxxx."),
-        (~Causal(), "....xx"),
-        (~Bidirectional(), "....x."),
-    ],
-    ids=repr,
-)
-def test_a_rule_alone_in_its_row_and_behind_another_segment(
-    mask: Mask, seen_by_query_4: str
-) -> None:
-    """Sinks, chunks, prefixes and blocks count from the segment's start, not from the row's."""
-    alone = grid_of([[6]], 6, prefix_lengths=[3], tasks=[7])
-    packed = grid_of([[2, 6]], 9, prefix_lengths=[1, 3, 0], tasks=[8, 7, 7])
-    assert picture(mask, alone)[4] == seen_by_query_4
-    assert picture(mask, packed)[6] == f"..{seen_by_query_4}."
-
-
-def test_prefixes_are_seen_by_all_queries_of_their_own_segment() -> None:
-    grid = grid_of([[3, 3]], 6, prefix_lengths=[2, 3])
-    assert picture(Causal() | Prefix(), grid) == [
-        "xx....",
-        "xx....",
-        "xxx...",
-        "...xxx",
-        "...xxx",
-        "...xxx",
-    ]
-
-
-def test_sources_have_masks_of_their_own_and_padding_that_of_the_others() -> None:
-    mask = by_source({5: Bidirectional(), 6: Window(1)}, otherwise=Causal())
-    assert picture(mask, grid_of([[2, 2, 2]], 8, tasks=[5, 6, 7, 5])) == [
-        "xx......",
-        "xx......",
-        "..x.....",
-        "...x....",
-        "....x...",
-        "....xx..",
-        "......x.",
-        "......xx",
-    ]
-
-
-def test_fewer_queries_are_the_last_of_the_row() -> None:
-    assert picture(Window(2), grid_of([[2, 4]], 6, num_queries=3)) == ["..xx..", "...xx.", "....xx"]
 
 
 def test_random_blocks_draw_as_many_of_the_blocks_before_as_there_are() -> None:
@@ -239,17 +159,6 @@ def test_tiles_of_a_row() -> None:
     assert tiles.partial[0].astype(int).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_tiles_are_listed_with_those_that_are_set_first() -> None:
-    counts, indices = ordered(np.array([[[0, 1, 0, 1], [0, 0, 0, 0]]], np.bool_))
-    assert counts.tolist() == [[2, 0]]
-    assert indices.tolist() == [[[1, 3, 0, 2], [0, 1, 2, 3]]]
-
-
-def test_a_block_without_tokens_is_refused() -> None:
-    with pytest.raises(UserError, match="block_size must be at least 1"):
-        find_tiles(Causal(), grid_of([[2]], 2), (0, 4))
-
-
 FIELDS = [
     f"{full}{side}_{kind}"
     for full in ("", "full_")
@@ -298,29 +207,6 @@ def test_block_masks_are_what_create_block_mask_makes(
     assert_is_what_torch_makes(mask, grid, block_size)
 
 
-@pytest.mark.parametrize("mask", MASKS, ids=repr)
-@given(grid=grids().filter(lambda grid: grid.num_rows > 0), block_size=st.integers(1, 9))
-@settings(max_examples=8, deadline=None)
-def test_block_masks_are_what_create_block_mask_makes_of_any_rows(
-    mask: Mask, grid: Grid, block_size: int
-) -> None:
-    assert_is_what_torch_makes(mask, grid, block_size)
-
-
-def test_work_in_small_portions_gives_the_same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    mask, grid = Causal() & Window(9, dilation=3), grid_of([[300], [50, 60]], 300)
-    at_once = find_tiles(mask, grid, (16, 16))
-    monkeypatch.setattr(blocks, "PIECES_AT_ONCE", 5)
-    monkeypatch.setattr(blocks, "ELEMENTS_AT_ONCE", 7)
-    in_portions = find_tiles(mask, grid, (16, 16))
-    assert np.array_equal(at_once.partial, in_portions.partial)
-    assert np.array_equal(at_once.full, in_portions.full)
-
-
-def test_no_rows_have_no_tiles() -> None:
-    assert find_tiles(Causal(), grid_of([], 300)).full.shape == (0, 3, 3)
-
-
 def test_nothing_of_a_long_causal_row_is_evaluated_element_by_element(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -348,23 +234,6 @@ def test_alibi_slopes_halve_by_a_constant_factor_and_interleave_for_other_number
     assert alibi_slopes(12).tolist() == pytest.approx(twelve, rel=1e-7)
     with pytest.raises(UserError, match="num_heads must be at least 1"):
         alibi_slopes(0)
-
-
-def test_biases_are_of_distances_from_the_query() -> None:
-    grid = grid_of([[4]], 4, num_queries=2)
-    assert relative_positions(grid).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
-    bias = alibi_bias(grid, 1) * 256
-    assert bias.tolist() == [[[[-2, -1, 0, -1], [-3, -2, -1, 0]]]]
-
-
-def test_buckets_are_one_a_distance_then_grow() -> None:
-    relative = -np.array([0, 1, 15, 16, 20, 64, 127, 128, 5000])
-    assert t5_buckets(relative, bidirectional=False).tolist() == [
-        0, 1, 15, 16, 17, 26, 31, 31, 31,
-    ]  # fmt: skip
-    assert t5_buckets(np.array([-1, 0, 1])).tolist() == [1, 0, 17]
-    with pytest.raises(UserError, match="too few buckets"):
-        t5_buckets(relative, num_buckets=2)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

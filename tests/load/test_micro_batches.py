@@ -29,7 +29,6 @@ ROWS: list[list[Segment]] = [
     [(3, 0, 2), (3, 0, 2), (3, 0, 2)],
 ]
 EDGES = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")
-LONGEST = ("max_seqlen", "max_length_q", "max_length_k")
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -73,46 +72,6 @@ def test_two_rows_each(batch: Batch) -> None:
     }
 
 
-def test_a_batch_in_one_part_is_the_batch(batch: Batch) -> None:
-    (part,) = map(as_lists, micro_batches(batch, 1))
-    expected = as_lists(batch)
-    for each in (part, expected):
-        each["segmentation"] = each["segmentation"].edges.tolist()
-    assert part == expected
-
-
-@pytest.mark.parametrize("number", [1, 2, 4])
-def test_parts_put_together_are_the_batch(number: int, batch: Batch) -> None:
-    parts = micro_batches(batch, number)
-    assert len(parts) == number
-    for name, value in batch.items():
-        if name in (*EDGES, *LONGEST, "num_targets", "segmentation", "use_cache"):
-            continue
-        together = np.concatenate([part[name] for part in parts])
-        assert together.tolist() == value.tolist()
-        assert together.dtype == value.dtype
-    assert sum(part["num_targets"] for part in parts) == batch["num_targets"]
-    assert [part["use_cache"] for part in parts] == [False] * number
-
-
-@pytest.mark.parametrize("number", [1, 2, 4])
-def test_the_boundaries_of_parts_are_those_of_their_rows(number: int, batch: Batch) -> None:
-    rows = len(ROWS) // number
-    sizes = {len(part[name]) for part in micro_batches(batch, number) for name in EDGES}
-    assert sizes == {(len(batch["cu_seqlens"]) - 1) // number + 1}
-    for place, part in enumerate(micro_batches(batch, number)):
-        own = batch["segmentation"].part(place * rows, (place + 1) * rows)
-        assert part["segmentation"].edges.tolist() == own.edges.tolist()
-        for name in EDGES:
-            assert part[name].tolist() == own.padded_edges(len(part[name]) - 1).tolist()
-        assert [part[name] for name in LONGEST] == [own.max_length] * 3
-
-
-def test_without_boundaries_the_longest_segment_of_the_whole_is_a_bound(batch: Batch) -> None:
-    parts = micro_batches(chosen(batch, "input_ids", "max_seqlen"), 4)
-    assert [part["max_seqlen"] for part in parts] == [7, 7, 7, 7]
-
-
 def test_parts_are_views(batch: Batch) -> None:
     for part in micro_batches(batch, 2):
         assert np.shares_memory(part["input_ids"], batch["input_ids"])
@@ -142,12 +101,6 @@ def test_rows_that_cannot_be_divided_evenly_are_refused(number: int, batch: Batc
     assert caught.value.why == "it has 4 rows"
 
 
-def test_a_batch_of_which_nothing_has_rows_is_refused(batch: Batch) -> None:
-    with pytest.raises(UserError) as caught:
-        micro_batches(chosen(batch, "cu_seqlens", "max_seqlen"), 2)
-    assert caught.value.why == "no array has rows"
-
-
 def test_targets_are_counted_in_labels_or_refused(batch: Batch) -> None:
     with pytest.raises(UserError) as caught:
         micro_batches(chosen(batch, "input_ids", "num_targets"), 2)
@@ -162,27 +115,6 @@ def of_cut_rows(dataset: Dataset, folder: Path, rows: list[list[Segment]], cut: 
     plan = plan_of(folder, dataset, rows, sequence_length=8)
     curriculum = Curriculum.of_plan(plan, dataset, len(rows), (Phase(row_length=cut),))
     return open_batches(dataset, plan, curriculum=curriculum, columns=tuple(COLUMNS)).batch(0)
-
-
-def test_rows_that_were_cut_are_divided_where_the_whole_ones_end(
-    dataset: Dataset, folders: Iterable[Path]
-) -> None:
-    rows: list[list[Segment]] = [[(3, 0, 1), (2, 0, 7)], [(3, 0, 1), (2, 0, 7)]]
-    parts = micro_batches(of_cut_rows(dataset, next(iter(folders)), rows, cut=2), 2)
-    expected = [0, 1, 2, 4, 6, 8, 8]
-    assert [part["cu_seqlens"].tolist() for part in parts] == [expected, expected]
-
-
-def test_rows_that_were_cut_are_divided_anywhere(dataset: Dataset, folders: Iterable[Path]) -> None:
-    batch = of_cut_rows(dataset, next(iter(folders)), [[(3, 0, 1), (2, 0, 7)]], cut=2)
-    assert batch["cu_seqlens"].tolist() == [0, 1, 2, 4, 6, 8, 8]
-    parts = micro_batches(batch, 4)
-    assert [part["cu_seqlens"].tolist() for part in parts] == [
-        [0, 1, 2, 2, 2, 2, 2],
-        *[[0, 2, 2, 2, 2, 2, 2]] * 3,
-    ]
-    halves = [part["cu_seqlens"].tolist() for part in micro_batches(batch, 2)]
-    assert halves == [[0, 1, 2, 4], [0, 2, 4, 4]]
 
 
 @settings(max_examples=60, deadline=None)

@@ -20,7 +20,7 @@ from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import mix_batches
 from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
-from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
+from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
 
 ROW = 8
@@ -96,24 +96,6 @@ def through_json(values: dict[str, Any]) -> dict[str, Any]:
 # Small mixtures.
 
 
-def test_full_rows_come_in_the_proportion_of_the_shares(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 9, share=3), source([ROW] * 9, share=1), rows=4)
-    assert sources_in(schedule) == [[0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 1, 0]]
-
-
-def test_shares_count_tokens_and_not_rows(source: SourceOf) -> None:
-    """Eight rows of one token weigh as much as one of eight."""
-    schedule = mixture(source([1] * 24), source([ROW] * 9), rows=9)
-    assert sources_in(schedule) == [[0, 1, 0, 0, 0, 0, 0, 0, 0]] * 3
-    assert [report.tokens for report in schedule.report()] == [24, 24]
-
-
-def test_the_scale_of_the_shares_does_not_matter(source: SourceOf) -> None:
-    small = mixture(source([ROW] * 9, share=0.003), source([ROW] * 9, share=0.001))
-    large = mixture(source([ROW] * 9, share=9e8), source([ROW] * 9, share=3e8))
-    assert sources_in(small) == sources_in(large)
-
-
 def test_a_source_without_a_share_gives_nothing(source: SourceOf) -> None:
     schedule = mixture(source([ROW] * 9, share=0), source([ROW] * 5), source([3], share=0))
     assert sources_in(schedule) == [[1]] * 5
@@ -131,16 +113,6 @@ def test_one_source_is_its_plan(rows: int, shuffle: Shuffle, source: SourceOf) -
     assert shown(steps_in(mixed)) == expected
     assert mixed.rows_left == plain.rows_left == 33 % rows
     assert mixed.num_steps is None
-
-
-def test_each_source_has_its_own_order(source: SourceOf) -> None:
-    """Also where both are the same plan."""
-    one = source([ROW] * 20)
-    batches = steps_in(mixture(one, one, rows=2, when_one_ends="go on"))
-    rows = [row for step in shown(batches) for row in step]
-    orders = [[sequence for at, sequence, _ in rows if at == number] for number in (0, 1)]
-    assert sorted(orders[0]) == sorted(orders[1]) == list(range(20))
-    assert orders[0] != orders[1]
 
 
 def test_rows_are_those_of_their_source(source: SourceOf) -> None:
@@ -173,13 +145,6 @@ def test_shares_stay_as_they_are_before_the_first_point_and_after_the_last(
     assert [step.count(0) for step in found] == [9, 9, 9, 9, 8, 6, 6, 6]
 
 
-def test_points_of_one_share_are_that_share(source: SourceOf) -> None:
-    other = source([5, 6, 7] * 9, share=2)
-    points = mixture(source([ROW, 3] * 9, share=((7, 0.5),)), other)
-    number = mixture(source([ROW, 3] * 9, share=0.5), other)
-    assert sources_in(points) == sources_in(number)
-
-
 # Ends.
 
 
@@ -189,27 +154,6 @@ def test_the_mixture_stops_with_the_first_source_that_ends(source: SourceOf) -> 
     assert sources_in(schedule) == [[0], [1], [0], [1], [0], [1]]
     assert schedule.rows_left == 6
     assert [report.has_ended for report in schedule.report()] == [True, False]
-
-
-def test_sources_that_end_together_give_all_they_have(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 10), source([ROW] * 10), rows=2)
-    assert sources_in(schedule) == [[0, 1]] * 10
-    assert schedule.rows_left == 0
-    assert [report.has_ended for report in schedule.report()] == [True, True]
-
-
-def test_the_batch_that_asks_for_more_is_not_given(source: SourceOf) -> None:
-    """Rows of the third step would be 0, 1 and nothing; those two are left."""
-    schedule = mixture(source([ROW] * 4), source([ROW] * 9), rows=3)
-    assert sources_in(schedule) == [[0, 1, 0], [1, 0, 1]]
-    assert schedule.rows_left == 7
-    assert [report.has_ended for report in schedule.report()] == [False, False]
-
-
-def test_a_source_that_has_lost_its_share_may_end(source: SourceOf) -> None:
-    leaving = source([ROW] * 2, share=((1, 1.0), (2, 0.0)))
-    schedule = mixture(leaving, source([ROW] * 8), rows=2)
-    assert sources_in(schedule) == [[0, 1], [0, 1], [1, 1], [1, 1], [1, 1]]
 
 
 def test_or_gives_its_share_to_the_others(source: SourceOf) -> None:
@@ -225,19 +169,6 @@ def test_a_source_ends_with_the_row_that_reaches_its_tokens(source: SourceOf) ->
     budgets = source([ROW] * 9, tokens=17), source([ROW] * 9, tokens=16)
     found = sources_in(mixture(*budgets, when_one_ends="go on"))
     assert found == [[0], [1], [0], [1], [0]]
-
-
-def test_epochs_end_a_source_before_its_tokens_do(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 3, tokens=10**9), source([ROW] * 9))
-    assert sources_in(schedule) == [[0], [1], [0], [1], [0], [1]]
-
-
-def test_the_last_rows_make_a_whole_batch_or_none(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 5), source([ROW] * 6), rows=4, when_one_ends="go on")
-    assert [len(step) for step in sources_in(schedule)] == [4, 4]
-    assert schedule.rows_left == 3
-    assert schedule.batch(2) is None
-    assert schedule.batch(99) is None
 
 
 def test_epochs_repeat_a_source_and_only_they_do(source: SourceOf) -> None:
@@ -257,13 +188,6 @@ def test_without_end_epochs_go_on(source: SourceOf) -> None:
     assert batch is not None
     assert batch.epochs.tolist() == [666, 667]
     assert schedule.rows_left == 0
-
-
-def test_rows_left_are_those_of_sources_that_end(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 10), source([ROW] * 10, epochs=None), rows=2)
-    schedule.batch(2)
-    assert [report.rows for report in schedule.report()] == [3, 3]
-    assert schedule.rows_left == 7
 
 
 # Reports.
@@ -385,19 +309,6 @@ def test_what_a_share_that_falls_to_nothing_was_behind_the_others_have_been_give
     assert is_bounded([[value - 6 for value in row[:2]] for row in found[2:]])
 
 
-def test_the_bound_holds_again_where_no_share_falls_to_nothing(source: SourceOf) -> None:
-    """Shares that rise from nothing, or fall to nearly nothing, keep it."""
-    fills = [[ROW]] * 8
-    rising, falling = ((1, 0.0), (2, 1.0)), ((1, 1.0), (2, 0.001))
-    sources = [source([ROW], rising, epochs=None) for _ in range(4)]
-    sources += [source([ROW], falling, epochs=None) for _ in range(4)]
-
-    def shares(step: int) -> list[float]:
-        return [0 if step < 2 else 1] * 4 + [1 if step < 2 else 0.001] * 4
-
-    assert is_bounded(deviations(mixture(*sources), shares, fills))
-
-
 # What always holds.
 
 
@@ -464,21 +375,6 @@ def test_each_source_gives_its_epochs_in_order_and_no_row_twice(
         assert report.epochs == len(given_rows) / len(fills)
 
 
-@settings(max_examples=80, deadline=None)
-@given(case=mixtures())
-def test_a_mixture_that_goes_on_gives_all_that_fills_batches(
-    case: dict[str, Any], source: SourceOf
-) -> None:
-    case |= {"when_one_ends": "go on", "tokens": [None] * len(case["fills"])}
-    schedule = mixture_of(case, sources_of(case, source))
-    total = sum(
-        len(fills) * epochs
-        for fills, epochs, share in zip(case["fills"], case["epochs"], case["shares"], strict=True)
-        if share
-    )
-    assert len(steps_in(schedule)) == total // case["rows"]
-
-
 @settings(max_examples=60, deadline=None)
 @given(case=mixtures())
 def test_a_mixture_that_is_resumed_at_any_step_goes_on_the_same(
@@ -511,18 +407,6 @@ def test_steps_can_be_asked_for_in_any_order(
         assert shown([schedule.batch(step)]) == [expected[step]]
 
 
-@pytest.mark.parametrize("step", range(5))
-def test_steps_before_a_state_are_found_from_the_start_again(step: int, source: SourceOf) -> None:
-    sources = source([ROW, 3] * 9), source([ROW] * 9)
-    running = mixture(*sources)
-    expected = shown(steps_in(running, most=8))
-    resumed = mixture(*sources)
-    resumed.resume(4, through_json(running.progress(4)))
-    assert shown([resumed.batch(step)]) == [expected[step]]
-    assert resumed.progress(step) == mixture(*sources).progress(step)
-    assert shown(map(resumed.batch, range(8))) == expected
-
-
 # What it costs to get somewhere.
 
 
@@ -552,19 +436,6 @@ def test_batches_taken_a_few_at_a_time_advance_a_mixture_once_a_step(
         assert len(list(islice(batches, 3))) == 3
         batches.state_dict()
     assert advances == list(range(30))
-
-
-def test_a_resumed_mixture_advances_from_its_step_alone(
-    advances: list[int], source: SourceOf
-) -> None:
-    sources = endless(source)
-    running = mix_batches(sources, batch_size=2)
-    list(islice(running, 20))
-    resumed = mix_batches(sources, batch_size=2)
-    resumed.load_state_dict(through_json(running.state_dict()))
-    advances.clear()
-    assert len(list(islice(resumed, 5))) == 5
-    assert advances == [20, 21, 22, 23, 24]
 
 
 def test_a_jump_back_advances_from_the_nearest_checkpoint(
@@ -606,16 +477,6 @@ def test_a_mixture_that_is_over_goes_on_with_more_epochs(
         of_source = [epoch for at, _, epoch in given_rows if at == number]
         size = len(once[number].plan)
         assert of_source == [(before + more) // size for more in range(len(of_source))]
-
-
-def test_a_mixture_that_is_resumed_with_fewer_epochs_is_over(source: SourceOf) -> None:
-    sources = source([ROW] * 5, epochs=3), source([ROW] * 5, epochs=3)
-    progress = mixture(*sources, rows=4).progress(5)
-    assert progress["rows"] == [10, 10]
-    resumed = mixture(*(replace(each, epochs=1) for each in sources), rows=4)
-    resumed.resume(5, progress)
-    assert resumed.batch(5) is None
-    assert resumed.rows_left == 0
 
 
 # States of batches.
@@ -713,17 +574,6 @@ def test_progress_that_is_none_of_this_mixture_is_refused(
     schedule = mixture(source([ROW] * 9), source([ROW] * 9))
     with pytest.raises(UserError, match=r"not the state of|belongs to another mixture"):
         schedule.resume(2, {**schedule.progress(2), **change})
-
-
-def test_a_mixture_knows_its_order_by_more_than_its_seed(source: SourceOf) -> None:
-    """The seed is a part of every state, of mixtures and of plans."""
-    sources = source([ROW] * 9, share=2), source([ROW] * 9, share=((0, 1.0), (5, 0.5)), tokens=40)
-    assert mixture(*sources, seed=5).identity() == {
-        "shuffle": "global",
-        "when_one_ends": "stop",
-        "shares": [[[0, 2.0]], [[0, 1.0], [5, 0.5]]],
-        "tokens": [None, 40],
-    }
 
 
 def test_progress_is_whole_numbers(source: SourceOf) -> None:
@@ -834,35 +684,6 @@ def test_what_is_no_share_is_refused(share: float | Points, source: SourceOf) ->
     assert error.why.startswith("got ")
 
 
-def test_the_largest_share_is_taken(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 9, share=1e9), source([ROW] * 9, share=5e8), rows=3)
-    assert sources_in(schedule) == [[0, 1, 0]] * 4
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int32])
-@pytest.mark.parametrize("what", ["share", "points", "tokens"])
-def test_what_a_source_gives_may_be_numbers_of_numpy(
-    what: str, kind: type[Any], source: SourceOf
-) -> None:
-    value, typed = {
-        "share": (3.0, kind(3)),
-        "points": (((0, 1.0), (4, 3.0)), ((np.int64(0), kind(1)), (np.int64(4), kind(3)))),
-        "tokens": (40, np.int64(40)),
-    }[what]
-    name = "share" if what == "points" else what
-    first, second = source([ROW] * 9), source([ROW] * 9)
-    options = {"global_batch_size": 4}
-    one, other = (
-        mix_batches([replace(first, **{name: given}), second], **options)
-        for given in (value, typed)
-    )
-    assert [batch["input_ids"].tolist() for batch in all_batches(one)] == [
-        batch["input_ids"].tolist() for batch in all_batches(other)
-    ]
-    state = through_json(other.state_dict(step=1))
-    assert state == one.state_dict(step=1)
-
-
 @pytest.mark.parametrize("points", [(), ((5, 1.0), (0, 2.0)), ((3, 1.0), (3, 2.0))])
 def test_points_out_of_order_are_refused(points: Points, source: SourceOf) -> None:
     error = refused(source([ROW], share=points))
@@ -889,21 +710,6 @@ def test_a_batch_smaller_than_a_row_is_refused(source: SourceOf) -> None:
     assert MixtureSchedule([source([ROW])], BatchSize(tokens=2 * ROW + 1)).row_counts == [2]
 
 
-def test_ranks_that_do_not_divide_a_batch_are_refused(source: SourceOf) -> None:
-    with pytest.raises(UserError) as caught:
-        mix_batches([source([ROW] * 9)], global_batch_size=4, rank=0, world_size=3)
-    assert caught.value.what == "cannot divide the global batch among the ranks"
-
-
-@pytest.mark.parametrize("limits", [{"epochs": 0}, {"epochs": -1}, {"tokens": 0}, {"tokens": -1}])
-def test_a_source_that_gives_nothing_is_refused(limits: dict[str, int], source: SourceOf) -> None:
-    error = refused(source([ROW]), source([ROW], **limits))
-    assert error.what == "epochs and tokens of a source must be above 0"
-    assert error.why == ", ".join(
-        f"{name}={value}" for name, value in {"epochs": 1, "tokens": None, **limits}.items()
-    )
-
-
 # Sources by name.
 
 
@@ -917,44 +723,3 @@ def test_a_source_is_opened_by_the_names_of_its_dataset_and_its_plan(tmp_path: P
         assert found.dataset.manifest.dataset_id == dataset.manifest.dataset_id
     with pytest.raises(UserError, match="cannot find the plan"):
         MixtureSource.of(dataset, "empty")
-
-
-# Sizes and shares at the edge.
-
-
-def test_a_plan_of_many_sequences_may_be_repeated_without_end(
-    source: SourceOf,
-) -> None:
-    schedule = mixture(source([ROW] * 4, epochs=None))
-    steps = Steps(1, np.array([0, 2**23]))
-    schedule._orders = [Order(steps, 0, "none")]  # such a plan takes long to write
-    assert schedule.batch(0) is not None
-
-
-@pytest.mark.parametrize("share", [1e-300, 1e-12, 1 / WHOLE / 2, 1 / WHOLE])
-def test_the_least_share_is_one_part_of_the_whole(share: float, source: SourceOf) -> None:
-    """A source that has a share gives a row at some time, however small the share is."""
-    sources = source([ROW] * 4, epochs=None), source([ROW] * 4, share=share, epochs=None)
-    schedule = mixture(*sources, rows=4)
-    assert schedule._shares(0).tolist() == [WHOLE - 1, 1]
-    schedule.resume(0, {**schedule.progress(0), "lags": [0, ROW * (WHOLE - 2)]})
-    assert sources_in(schedule, most=2) == [[0, 1, 0, 0], [0, 0, 0, 0]]
-
-
-def test_shares_add_up_to_the_whole_where_many_are_tiny(source: SourceOf) -> None:
-    shares = [1e-30] * 9 + [1e9, 0, 1e-30]
-    schedule = mixture(*(source([ROW], share=share) for share in shares))
-    assert schedule._shares(0).tolist() == [1] * 9 + [WHOLE - 10, 0, 1]
-
-
-def test_rows_left_are_never_fewer_than_none(source: SourceOf) -> None:
-    """A state may have gone further than epochs that are asked for now."""
-    schedule = mixture(source([ROW] * 5), source([ROW] * 5))
-    schedule.resume(9, {"step": 9, "rows": [20, 4], "tokens": [160, 32], "lags": [0, 0]})
-    assert schedule.rows_left == 1
-    assert [report.has_ended for report in schedule.report()] == [True, False]
-
-
-def test_a_source_of_a_tiny_share_gives_its_rows_once_it_is_alone(source: SourceOf) -> None:
-    sources = source([ROW] * 3), source([ROW] * 3, share=1e-7)
-    assert sources_in(mixture(*sources, when_one_ends="go on")) == [[0]] * 3 + [[1]] * 3

@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -148,31 +147,6 @@ def test_an_error_is_raised_at_its_batch_each_time(
     assert all_bytes(found) == all_bytes(run.batches[:3])
 
 
-def test_a_loop_that_was_left_goes_on_where_it_was(anew: Open, run: Run) -> None:
-    loader, found = Loader(*anew()), []
-    for stop in (1, 3, None):
-        for batch in loader:
-            found.append(batch)
-            if loader.step == stop:
-                break
-        assert running() == []
-    assert all_bytes(found) == all_bytes(run.batches)
-
-
-def test_loops_over_one_loader_take_turns(anew: Open, run: Run) -> None:
-    loader = Loader(*anew())
-    one, other = iter(loader), iter(loader)
-    found = [next(one), next(other), next(other), next(one), *one]
-    assert all_bytes(found) == all_bytes(run.batches)
-    del other
-
-
-def test_each_pass_may_begin_again(anew: Open, run: Run) -> None:
-    loader = Loader(*anew(restart=True))
-    list(islice(loader, 2))
-    assert all_bytes(loader) == all_bytes(loader) == all_bytes(run.batches)
-
-
 def test_an_exception_in_the_loop_ends_the_thread(anew: Open) -> None:
     def train() -> None:
         for _ in Loader(*anew()):
@@ -237,12 +211,6 @@ def test_prefetch_is_a_number_of_batches(prefetch: Any, anew: Open) -> None:
 
 
 # Pinned memory.
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
-def test_memory_is_not_pinned_without_a_gpu(anew: Open) -> None:
-    with pytest.raises(UserError, match="cannot pin memory"):
-        next(iter(Loader(*anew(), pin_memory=True)))
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -162,19 +162,6 @@ def test_workers_of_a_data_loader_give_the_same_batches(
     assert all_bytes(found) == all_bytes(local.loader("a", **options))
 
 
-@pytest.mark.parametrize("limit", [None, 40 * BLOCK_BYTES], ids=["shared", "limited"])
-def test_threads_of_two_loaders_share_a_dataset(
-    local: Dataset, bucket: str, tmp_path: Path, limit: int | None
-) -> None:
-    pytest.importorskip("torch")
-    dataset = tokenmill.open(bucket, cache=tmp_path / "cache", cache_bytes=limit)
-    options = [{"batch_size": 4, "seed": 3}, {"batch_size": 4, "seed": 5}]
-    found = zip(*(dataset.loader("a", **each) for each in options), strict=True)
-    expected = zip(*(local.batches("a", **each) for each in options), strict=True)
-    steps = [all_bytes(pair) for pair in expected]
-    assert [all_bytes(pair) for pair in found] == steps
-
-
 def test_a_storm_changes_no_batch(local: Dataset, bucket: str, tmp_path: Path, calm: Chaos) -> None:
     calm.busy = calm.error = calm.reset = calm.cut = 0.05
     assert run_of(opener([bucket], {"cache": tmp_path / "cache"})) == run_of(opener([local.folder]))
@@ -207,16 +194,6 @@ def test_blocks_that_are_damaged_in_the_cache_are_fetched_again(
         for block in range(3):
             damage(path, block)
     assert run_of(opener([bucket], how)) == expected == run_of(opener([local.folder]))
-
-
-def test_a_second_run_reads_tokens_from_the_cache(
-    bucket: str, tmp_path: Path, proxy: Chaos
-) -> None:
-    how = {"cache": tmp_path / "cache"}
-    run_of(opener([bucket], how))
-    before = proxy.counted["GET"]
-    run_of(opener([bucket], how))
-    assert proxy.counted["GET"] - before < 8  # manifest, plans, listing
 
 
 def test_indexes_come_with_the_first_batch_that_needs_them(

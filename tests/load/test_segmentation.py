@@ -44,24 +44,7 @@ def test_everything_is_int32_as_kernels_ask_for() -> None:
     assert [array.dtype for array in arrays] == [np.int32] * 6
 
 
-def test_padding_between_segments_is_a_segment_too() -> None:
-    segmentation = made([0, 2, 4, 7, 8], [False, True, False, True], num_rows=1, row_length=8)
-    assert (segmentation.ids[0] == -1).tolist() == [False] * 2 + [True] * 2 + [False] * 3 + [True]
-    assert segmentation.positions.tolist() == [[0, 1, 0, 1, 0, 1, 2, 0]]
-
-
-def test_the_longest_segment_may_be_padding() -> None:
-    assert Segmentation.of_lengths([[2]], 9).max_length == 7
-
-
 # Rows given by the lengths of their segments.
-
-
-def test_what_is_left_of_a_row_is_padding() -> None:
-    segmentation = Segmentation.of_lengths([[1, 2], [], [4], [1]], 4)
-    edges, is_padding = [0, 1, 3, 4, 8, 12, 13, 16], [False, False, True, True, False, False, True]
-    assert shown(segmentation) == (4, 4, edges, is_padding)
-    assert segmentation.ids.tolist() == [[0, 1, 1, -1], [-1] * 4, [0] * 4, [0, -1, -1, -1]]
 
 
 def test_no_rows_have_no_segments() -> None:
@@ -70,19 +53,6 @@ def test_no_rows_have_no_segments() -> None:
     assert nothing.max_length == 0
     assert nothing.ids.shape == nothing.positions.shape == (0, 4)
     assert nothing.padded_edges(2).tolist() == [0, 0, 0]
-
-
-def test_segments_longer_than_their_row_are_refused() -> None:
-    with pytest.raises(UserError) as caught:
-        Segmentation.of_lengths([[4], [3, 2]], 4)
-    assert caught.value.what == "the segments of a row are longer than the row"
-    assert caught.value.why == "they have 5 tokens, and row_length is 4"
-
-
-@pytest.mark.parametrize("row", [[0, 4], [2, 0, 2], [4, 0], [-1, 5]])
-def test_segments_without_tokens_are_refused(row: list[int]) -> None:
-    with pytest.raises(UserError, match="a segment is empty"):
-        Segmentation.of_lengths([row], 4)
 
 
 # Edges that are no segmentation.
@@ -114,14 +84,6 @@ def test_segments_rise_and_end_with_their_rows(edges: list[int]) -> None:
 
 
 # Some of the rows.
-
-
-def test_a_part_is_some_of_the_rows_counted_from_0() -> None:
-    whole = Segmentation.of_lengths([[1, 2], [], [4], [1]], 4)
-    assert shown(whole.part(1, 3)) == (2, 4, [0, 4, 8], [True, False])
-    assert shown(whole.part(3, 4)) == (1, 4, [0, 1, 4], [False, True])
-    assert shown(whole.part(0, 4)) == shown(whole)
-    assert shown(whole.part(2, 2)) == (0, 4, [0], [])
 
 
 @pytest.mark.parametrize(("first", "stop"), [(0, 3), (1, 0), (-1, 1)])

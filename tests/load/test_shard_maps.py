@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
 import shutil
 from collections.abc import Callable, Iterable
@@ -121,24 +120,6 @@ def test_a_block_is_checked_when_it_is_first_touched(
         assert checked == new
 
 
-def test_all_blocks_are_checked_once_over_several_epochs(
-    large: Dataset, of_large: Plan, checked: Checked
-) -> None:
-    batches = open_batches(Dataset(large.folder), of_large, batch_size=7, epochs=3)
-    assert len(all_batches(batches)) == 42
-    assert sorted(checked) == sorted(
-        [large.shards[0].path("idx").stat().st_size]
-        + [BLOCK_BYTES] * 6
-        + [NUM_LARGE * LENGTH * 2 - 6 * BLOCK_BYTES]
-    )
-
-
-def test_each_reader_checks_for_itself(large: Dataset, of_large: Plan, checked: Checked) -> None:
-    for _ in range(2):
-        read(RowReader(Dataset(large.folder), of_large), 0)
-    assert len(checked) == 4
-
-
 def test_part_of_a_document_touches_its_blocks_only(
     large: Dataset, folders: Iterable[Path], checked: Checked
 ) -> None:
@@ -192,14 +173,6 @@ def test_a_damaged_block_of_tokens_is_named_and_others_can_be_read(
     assert read(reader, 80) == read(intact, 80)
 
 
-def test_a_damaged_block_is_refused_each_time(
-    of_large: Plan, damaged: Callable[[str, int], Dataset]
-) -> None:
-    reader = RowReader(damaged("bin", 5), of_large)
-    errors = [refused(reader, *sequences) for sequences in ([0], [0], [1], [60, 2])]
-    assert {error.what for error in errors} == {"a file of the dataset is damaged"}
-
-
 @pytest.mark.parametrize(
     "at",
     [3, 4 * NUM_LARGE, 4 * NUM_LARGE + 7],
@@ -246,69 +219,12 @@ def test_shards_that_were_used_longest_ago_are_unmapped(
         assert mapped(maps) == expected
 
 
-def test_the_table_has_addresses_of_mapped_shards_only(many: Dataset) -> None:
-    """Behind the header of the index."""
-    dataset = Dataset(many.folder)
-    maps = ShardMaps(dataset)
-    assert not maps.table.any()
-    maps.require(np.array([1, 1, 3]))
-    assert mapped(maps) == [1, 3]
-    shard = dataset.shards[3]
-    tokens, index, *counts = maps.table[3].tolist()
-    assert counts == [shard.entry.tokens, shard.entry.documents]
-    data = shard.path("bin").read_bytes()
-    assert ctypes.string_at(tokens, len(data)) == data
-    data = shard.path("idx").read_bytes()[HEADER.size :]
-    assert ctypes.string_at(index, len(data)) == data
-    assert maps.table[2].tolist() == [0, 0, 0, 0]
-
-
 def test_mapped_shards_keep_no_file_open(many: Dataset, of_many: Plan) -> None:
     dataset = Dataset(many.folder)
     reader = RowReader(dataset, of_many)
     before = len(list(Path("/proc/self/fd").iterdir()))
     read(reader, *range(len(of_many)))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_readers_of_one_dataset_unmap_only_what_is_theirs(
-    many: Dataset, of_many: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = Dataset(many.folder)
-    everything = range(len(of_many))
-    expected = read(RowReader(dataset, of_many), *everything)
-    one, other = RowReader(dataset, of_many), RowReader(dataset, of_many)
-    assert read(one, *everything) == expected
-    monkeypatch.setattr(shard_maps, "MOST_MAPPED", 1)
-    assert [read(other, sequence)[0] for sequence in everything] == expected
-    del other
-    assert read(one, *everything) == expected
-
-
-def test_a_shard_that_was_replaced_while_unmapped_is_checked_again(
-    many: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shard_maps, "MOST_MAPPED", 1)
-    shutil.copytree(many.folder, tmp_path / "copy")
-    dataset = Dataset(tmp_path / "copy")
-    firsts = np.cumsum([0, *(shard.entry.documents for shard in dataset.shards)])
-    plan = plan_of(
-        tmp_path / "plan",
-        dataset,
-        [[(int(firsts[0]), 0, 1)], [(int(firsts[1]), 0, 1)]],
-        sequence_length=32,
-    )
-    reader = RowReader(dataset, plan)
-    first = read(reader, 0)
-    read(reader, 1)
-    assert read(reader, 0) == first
-    read(reader, 1)
-    path = dataset.shards[0].path("bin")
-    data = bytearray(path.read_bytes())
-    data[0] ^= 0xFF
-    (tmp_path / "new").write_bytes(data)
-    (tmp_path / "new").replace(path)
-    assert refused(reader, 0).where == str(path)
 
 
 @pytest.mark.parametrize("part", ["bin", "idx"])
@@ -324,38 +240,11 @@ def test_a_file_of_another_size_is_refused(part: str, many: Dataset, tmp_path: P
     assert mapped(maps) == [0]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_rows_of_shards_that_were_unmapped_are_the_same_and_not_checked_again(
-    most: int, many: Dataset, of_many: Plan, checked: Checked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = read(RowReader(Dataset(many.folder), of_many), *range(len(of_many)))
-    monkeypatch.setattr(shard_maps, "MOST_MAPPED", most)
-    reader = RowReader(Dataset(many.folder), of_many)
-    for epoch in range(2):
-        checked.clear()
-        found = [read(reader, sequence)[0] for sequence in range(len(of_many))]
-        assert found == expected
-        assert len(checked) == (2 * len(many.shards) if epoch == 0 else 0)
-
-
 # Other processes.
 
 
 def again(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
-
-
-def test_a_reader_that_was_sent_elsewhere_reads_the_same(many: Dataset, of_many: Plan) -> None:
-    reader = RowReader(many, of_many, "next", np.dtype(np.int64))
-    everything = np.arange(len(of_many))
-    read(reader, *everything)
-    size = len(pickle.dumps(reader))
-    assert size < 1000
-    one, other = (each.read(everything, 32) for each in (reader, again(reader)))
-    assert one.ids.tolist() == other.ids.tolist()
-    assert one.labels.tolist() == other.labels.tolist()
-    assert one.flags.tolist() == other.flags.tolist()
-    assert one.ids.dtype == other.ids.dtype == np.int64
 
 
 ALL_OPTIONS: dict[str, Any] = {
@@ -406,17 +295,3 @@ def test_batches_that_were_sent_elsewhere_go_on_where_they_were(
     assert sent.step == 4
     assert [as_lists(batch) for batch in sent] == expected[4:]
     assert [as_lists(batch) for batch in iterator] == expected[4:]
-
-
-@pytest.mark.parametrize("kind", [of_a_plan, of_a_rank, of_a_mixture])
-def test_nothing_of_the_data_is_sent_with_them(
-    kind: Callable[[Dataset, Plan], Batches],
-    many: Dataset,
-    large: Dataset,
-    of_many: Plan,
-    of_large: Plan,
-) -> None:
-    for dataset, plan in ((many, of_many), (large, of_large)):
-        batches = kind(dataset, plan)
-        all_batches(batches)
-        assert len(pickle.dumps(batches)) < 4000

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
@@ -112,13 +111,6 @@ class TestResume:
             stream.load_state_dict(first.state_dict())
         for ids in whole[5:]:
             assert np.concatenate([next(each).ids for each in ranks]).tolist() == ids
-
-    def test_a_stream_can_go_back(self, make: Callable[..., TextStream]) -> None:
-        stream = make()
-        start = stream.state_dict()
-        first = [plain(rows) for rows in stream]
-        stream.load_state_dict(start)
-        assert [plain(rows) for rows in stream] == first
 
     def test_a_state_holds_no_text_and_no_tokens(self, make: Callable[..., TextStream]) -> None:
         stream = make(open_sequences=4)
@@ -238,17 +230,6 @@ class TestRows:
         assert stream.counts.documents == 2 * sum(map(bool, texts(40) + texts(20)))
         assert stream.counts.empty == 2 * sum(not text for text in texts(40) + texts(20))
 
-    def test_all_tokens_are_in_rows(self, make: Callable[..., TextStream]) -> None:
-        stream = make()
-        assert sum(int(rows.real.sum()) for rows in stream) == stream.counts.tokens
-
-    def test_epochs_and_seeds_differ(self, make: Callable[..., TextStream]) -> None:
-        batches = list(make(sequence_length=4096, open_sequences=1))
-        documents = segments_of(batches)
-        half = len(documents) // 2
-        assert Counter(documents[:half]) != Counter(documents[half:])
-        assert segments_of(list(make(sequence_length=4096, open_sequences=1, seed=6))) != documents
-
     def test_labels(self, tmp_path: Path, tokenizer_path: Path) -> None:
         path = write_jsonl(tmp_path / "x.jsonl", ["abcdefgh", "x"])
         found = {}
@@ -349,17 +330,6 @@ class TestSources:
         stream = TextStream([str(path)], str(tokenizer_path), options)
         assert len(segments_of(list(stream))) == 3
 
-    @pytest.mark.parametrize(("rank", "world_size"), [(0, 3), (2, 2), (-1, 1), (0, 0)])
-    def test_ranks_that_do_not_fit(
-        self, make: Callable[..., TextStream], rank: int, world_size: int
-    ) -> None:
-        with pytest.raises(UserError, match="cannot divide the global batch"):
-            make(rank=rank, world_size=world_size)
-
-    def test_options_out_of_range(self, make: Callable[..., TextStream]) -> None:
-        with pytest.raises(UserError, match="epochs"):
-            make(epochs=0)
-
 
 class TestLoader:
     def test_batches_are_the_rows_of_the_stream_as_tensors(
@@ -405,17 +375,6 @@ class TestLoader:
         with pytest.raises(UserError, match="does not support positions"):
             tokenmill.text_loader(source, tokenizer_path, **options)
 
-    def test_of_several_processes_each_must_say_which_it_is(
-        self, source: str, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        options = {"sequence_length": 8, "global_batch_size": 4, "dropout": 0.5}
-        with pytest.raises(UserError, match="rank and world_size are missing"):
-            tokenmill.text_loader(source, tokenizer_path, **options)
-        for ranks, rows in (({"rank": 1, "world_size": 2}, 2), ({"world_size": 1}, 4)):
-            loader = tokenmill.text_loader(source, tokenizer_path, **options, **ranks)
-            assert next(iter(loader))["input_ids"].shape == (rows, 8)
-
     def test_a_second_pass_is_refused(self, source: str, tokenizer_path: Path) -> None:
         options = msgspec.structs.asdict(OPTIONS)
         loader = tokenmill.text_loader(source, tokenizer_path, **options)
@@ -429,14 +388,3 @@ class TestLoader:
             next(iter(workers))
         with pytest.raises(UserError, match="cannot tell how far the stream has been read"):
             loader.state_dict()
-
-    def test_batches_are_not_put_into_batches(self, source: str, tokenizer_path: Path) -> None:
-        loader = tokenmill.text_loader(source, tokenizer_path, **msgspec.structs.asdict(OPTIONS))
-        with pytest.raises(TypeError, match=r"for a DataLoader, call loader\.dataloader\(\)"):
-            next(iter(DataLoader(loader, batch_size=2)))
-
-
-def test_a_loader_takes_the_name_of_a_tokenizer(source: str) -> None:
-    with pytest.raises(UserError, match="needs the name of a tokenizer, got an object") as caught:
-        tokenmill.text_loader(source, object(), sequence_length=8, batch_size=2)  # type: ignore[arg-type]
-    assert caught.value.where == "<object of builtins.object>"

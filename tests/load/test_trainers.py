@@ -95,11 +95,6 @@ def plain_losses(loader: Callable[..., Loader]) -> Losses:
     return train(model, torch.optim.Adam(model.parameters(), 0.1), islice(loader(), STEPS))
 
 
-def test_a_plain_loop_learns(plain_losses: Losses) -> None:
-    assert len(plain_losses) == STEPS
-    assert 2.3 < plain_losses[-1] < plain_losses[0]
-
-
 @pytest.mark.parametrize("num_workers", [None, 0, 2], ids=["loader", "0 workers", "2 workers"])
 def test_a_plain_loop_is_resumed_by_the_step(
     num_workers: int | None, loader: Callable[..., Loader], plain_losses: Losses
@@ -316,27 +311,6 @@ def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_sile
     assert any(f"UserError: {message}" in error for _, error in ended), ended
 
 
-def test_accelerate_may_divide_the_batches_of_a_loader_for_one_rank(
-    folder: Path, two_ranks: tuple[Path, list[tuple[int, str]]]
-) -> None:
-    """It gives each of two processes every other batch."""
-    batches = tokenmill.open(folder).batches("packed", global_batch_size=16)
-    expected = [batch["input_ids"].tolist() for batch in batches]
-    assert len(expected) >= 4
-    for rank in (0, 1):
-        (found,) = torch.load(two_ranks[0] / f"whole {rank}.pt")
-        count = len(expected) // 2
-        assert [ids.tolist() for ids in found[:count]] == expected[rank::2][:count]
-
-
-def test_a_process_of_several_is_not_taken_for_the_only_one(
-    two_ranks: tuple[Path, list[tuple[int, str]]],
-) -> None:
-    for code, error in two_ranks[1]:
-        assert code
-        assert "UserError: rank and world_size are missing" in error
-
-
 # Lightning.
 
 
@@ -396,29 +370,8 @@ OF_LIGHTNING = [
 ]
 
 
-def loader_itself(source: Loader) -> Any:
-    return source
-
-
 def data_loader(source: Loader) -> Any:
     return source.dataloader(2)
-
-
-def stateful_data_loader(source: Loader) -> Any:
-    pytest.importorskip("torchdata.stateful_dataloader")
-    return source.dataloader(2, stateful=True)
-
-
-@pytest.mark.filterwarnings(*OF_LIGHTNING)
-@pytest.mark.parametrize("batches", [loader_itself, stateful_data_loader])
-def test_a_checkpoint_of_lightning_has_the_state_of_what_can_give_it(
-    batches: Callable[[Loader], Any],
-    lightning_losses: Callable[..., Losses],
-    loader: Callable[..., Loader],
-    plain_losses: Losses,
-) -> None:
-    assert lightning_losses(batches(loader()), STOP + 1) == plain_losses[: STOP + 1]
-    assert lightning_losses(batches(loader()), STEPS, resume=True) == plain_losses[STOP:]
 
 
 @pytest.mark.filterwarnings(*OF_LIGHTNING)

@@ -50,23 +50,6 @@ def test_costs_are_even_within_a_group() -> None:
     assert costs_of(sequences).tolist() == [16, 16]
 
 
-def test_groups_hold_neighbours_by_cost_and_follow_the_corpus() -> None:
-    sequences = packed([1, 8, 2, 2, 6, 7], length=8, ranks=2)
-    assert as_lists(sequences) == [[0, 2, 3], [4], [1], [5]]
-    assert sizes_of(sequences) == [[1, 2, 2], [6], [8], [7]]
-    assert costs_of(sequences).tolist() == [9, 36, 64, 49]
-
-
-def test_last_group_has_gaps_only_for_lack_of_pieces() -> None:
-    assert sizes_of(packed([8, 7, 8, 6, 8], length=8, ranks=3)) == [[8], [8], [8], [7], [6]]
-    assert sizes_of(packed([5, 3], length=8, ranks=4)) == [[5], [3]]
-    assert sizes_of(packed([2, 1, 1], length=8, ranks=3)) == [[2], [1], [1]]
-
-
-def test_no_pieces() -> None:
-    assert len(packed([], length=8, ranks=2)) == 0
-
-
 def test_fewer_sequences_than_best_fit_where_few_segments_are_allowed() -> None:
     sizes = np.random.default_rng(0).integers(16, 513, 10_000).tolist()
     options = PackOptions(sequence_length=4096, ranks=8, max_segments=12)

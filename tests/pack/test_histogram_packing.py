@@ -66,27 +66,12 @@ def pack_by_lists(name: str, sizes: list[int], length: int, limit: int) -> list[
     return sorted(sequences)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 12, 384])
-def test_lengths_pack_into_as_many_sequences_as_planned(limit: int) -> None:
-    sizes = np.random.default_rng(0).lognormal(5, 0.5, 20_000).clip(1, 384).astype(int).tolist()
-    histogram = np.bincount(sizes, minlength=385)
-    for name, plan in PLANS.items():
-        assert len(pack(name, sizes, 384, limit)) == plan(histogram, 384, limit).num_sequences
-    assert len(pack("best-fit", sizes, 384, limit)) == best_fit(histogram, 384, limit).num_sequences
-
-
 def segments_of(plan: Placements) -> Int64Array:
     """Segments of each sequence, shape (num_sequences,)."""
     result = np.zeros(plan.num_sequences, np.int64)
     for _, first, count, repeat in plan.rows.tolist():
         result[first : first + count] += repeat
     return result
-
-
-def test_shortest_pack_first_fills_the_most_room_and_longest_pack_first_the_least() -> None:
-    sizes = [6, 7, 5, 2, 1]
-    assert sizes_of(pack("shortest-pack-first", sizes, 8)) == [[6, 1], [7], [5, 2]]
-    assert sizes_of(pack("longest-pack-first", sizes, 8)) == [[6, 2], [7, 1], [5]]
 
 
 def test_pieces_that_fit_nowhere_open_a_sequence_each_unless_distributed() -> None:
@@ -99,31 +84,12 @@ def test_pieces_that_fit_nowhere_open_a_sequence_each_unless_distributed() -> No
     assert distributed.num_sequences == best_fit(histogram, 8, 8).num_sequences == 2
 
 
-def test_the_first_pieces_of_a_size_go_into_the_first_sequences() -> None:
-    sequences = pack("longest-pack-first", [5, 3, 5, 3], 8)
-    assert sequences.offsets.tolist() == [0, 2, 4]
-    assert sequences.segments.documents.tolist() == [0, 1, 2, 3]
-
-
 def test_the_work_does_not_grow_with_the_number_of_pieces() -> None:
     histogram = np.array([0, 9, 1, 7, 3, 8, 2, 5, 4])
     for plan in PLANS.values():
         few, many = plan(histogram, 8, 4), plan(histogram * 10**12, 8, 4)
         assert len(many.rows) == len(few.rows)
         assert many.num_sequences == few.num_sequences * 10**12
-
-
-def test_more_placements_than_are_made_room_for_at_first() -> None:
-    sizes = list(range(1, 3001))
-    plan = shortest_pack_first(count_sizes(np.array(sizes, np.int32), 3000), 3000, 3000)
-    assert len(plan.rows) == 3000
-    assert sizes_of(pack("shortest-pack-first", [3000, *sizes], 3000))[0] == [3000]
-
-
-def test_nothing_packs_into_nothing() -> None:
-    for name in NAMES:
-        assert pack(name, [], 8).offsets.tolist() == [0]
-    assert best_fit(np.zeros(9, np.int64), 8, 8).num_sequences == 0
 
 
 @pytest.mark.parametrize(

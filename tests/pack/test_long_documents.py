@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packing_kit import figures_of, pack_documents, shown, window_of
-from tokenmill.pack.long_documents import Boundaries, CutBooks, cut, tokens_at_cuts
+from tokenmill.pack.long_documents import Boundaries, CutBooks, cut
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import contradictions
 from tokenmill.pack.window import pack_window
@@ -46,28 +46,6 @@ def ranges(length_of_document: int, length: int, **options: Any) -> list[tuple[i
     return [(start, stop) for _, start, stop in parts([length_of_document], length, **options)]
 
 
-def test_split_loses_nothing() -> None:
-    assert cut_up(NINE, 4) == ([(0, 0, 4), (0, 4, 8), (0, 8, 9)], CutBooks())
-
-
-def test_sliding_windows_repeat_what_they_overlap() -> None:
-    pieces, books = cut_up(NINE, 4, long_documents="sliding-window", overlap=1)
-    assert pieces == [(0, 0, 4), (0, 3, 7), (0, 6, 9)]
-    assert books == CutBooks(repeated_tokens=2)
-
-
-def test_keep_start_removes_the_end() -> None:
-    pieces, books = cut_up([9, 4, 5], 4, long_documents="keep-start")
-    assert pieces == [(0, 0, 4), (1, 0, 4), (2, 0, 4)]
-    assert books == CutBooks({"end removed": 6}, {"end removed": 2})
-
-
-def test_keep_end_removes_the_beginning() -> None:
-    pieces, books = cut_up([9, 4, 5], 4, long_documents="keep-end")
-    assert pieces == [(0, 5, 9), (1, 0, 4), (2, 1, 5)]
-    assert books == CutBooks({"beginning removed": 6}, {"beginning removed": 2})
-
-
 def test_drop_leaves_whole_documents_out() -> None:
     pieces, books = cut_up([9, 4, 5], 4, long_documents="drop")
     assert pieces == [(1, 0, 4)]
@@ -94,49 +72,12 @@ def test_the_share_of_the_start_is_rounded_up(share: float, row: list[tuple[int,
     assert shown(packed.sequences) == [row]
 
 
-def test_a_share_that_is_a_whole_number_of_tokens_is_not_rounded() -> None:
-    """0.55 * 100 is a little more than 55 in floating point."""
-    packed = pack_documents([1000], 100, long_documents="keep-both-ends", start_share=0.55)
-    assert shown(packed.sequences) == [[(0, 0, 55), (0, 955, 45)]]
-
-
-def test_both_ends_with_segments_padded_to_a_multiple_fit_into_a_sequence() -> None:
-    """Ends of 6 and 6 tokens take 8 and 8 of 12: refused, or cut so that they fit."""
-    options = PackOptions(
-        sequence_length=12, long_documents="keep-both-ends", segment_multiple=4, start_share=0.5
-    )
-    if not list(map(str, contradictions(options))):
-        packed = pack_window(window_of([20]), options)
-        figures_of(packed, options)
-        [row] = shown(packed.sequences)
-        assert sum(-(-length // 4) * 4 for _, _, length in row) <= 12
-
-
 def test_both_ends_are_two_segments_under_a_limit_of_one() -> None:
     """Refused, or only one end is kept."""
     options = PackOptions(sequence_length=8, long_documents="keep-both-ends", max_segments=1)
     if not list(map(str, contradictions(options))):
         packed = pack_window(window_of([20]), options)
         assert figures_of(packed, options).most_segments == 1
-
-
-def test_nothing_is_done_to_documents_that_fit() -> None:
-    for policy in ("split", "sliding-window", "keep-start", "keep-end", "keep-both-ends", "drop"):
-        assert cut_up([4, 1, 3], 4, long_documents=policy) == (
-            [(0, 0, 4), (1, 0, 1), (2, 0, 3)],
-            CutBooks(),
-        )
-        packed = pack_documents([4, 1, 3], 4, long_documents=policy)
-        assert shown(packed.sequences) == [[(0, 0, 4)], [(1, 0, 1), (2, 0, 3)]]
-
-
-def test_tokens_set_at_cuts_take_room() -> None:
-    # 0 1 2 EOS | BOS 3 4 EOS | BOS 5 6 EOS | BOS 7 8
-    assert ranges(9, 4, at_cuts="bos-and-eos") == [(0, 3), (3, 5), (5, 7), (7, 9)]
-    # 0 1 2 EOS | 3 4 5 EOS | 6 7 8
-    assert ranges(9, 4, at_cuts="eos") == [(0, 3), (3, 6), (6, 9)]
-    # 0 1 2 3 | BOS 4 5 6 | BOS 7 8
-    assert ranges(9, 4, at_cuts="bos") == [(0, 4), (4, 7), (7, 9)]
 
 
 def test_what_is_kept_leaves_room_for_the_token_that_stands_for_the_rest() -> None:
@@ -158,24 +99,6 @@ def test_what_is_kept_leaves_room_for_the_token_that_stands_for_the_rest() -> No
         assert figures.padding == 0
 
 
-def test_which_segments_are_given_a_token_at_which_end() -> None:
-    options = PackOptions(sequence_length=4, at_cuts="bos-and-eos")
-    lengths = np.array([9, 4], np.int32)
-    pieces, _ = cut(np.arange(2, dtype=np.int32), lengths, options)
-    bos, eos = tokens_at_cuts(pieces.segments, lengths, options)
-    assert bos.tolist() == [False, True, True, True, False]
-    assert eos.tolist() == [True, True, True, False, False]
-    assert pieces.sizes.tolist() == [4, 4, 4, 3, 4]
-
-
-def test_pieces_take_a_multiple_of_room() -> None:
-    options = PackOptions(sequence_length=8, at_cuts="eos", segment_multiple=4)
-    lengths = np.array([9, 3, 5], np.int32)
-    pieces, _ = cut(np.arange(3, dtype=np.int32), lengths, options)
-    assert pieces.segments.lengths.tolist() == [7, 2, 3, 5]
-    assert pieces.sizes.tolist() == [8, 4, 4, 8]
-
-
 def boundaries_after(*places: int, length: int) -> Boundaries:
     """One document in which a boundary follows each of these tokens."""
     ids = np.zeros(length, np.uint16)
@@ -192,31 +115,9 @@ def at_boundaries(places: list[int], length_of_document: int, length: int, **opt
     return [(start, stop) for _, start, stop in pieces]
 
 
-def test_cuts_move_back_to_the_last_boundary_within_the_slack() -> None:
-    assert at_boundaries([3, 5, 11], 20, 8, slack=3) == [(0, 6), (6, 12), (12, 20)]
-
-
-def test_a_cut_behind_a_boundary_is_not_moved() -> None:
-    assert at_boundaries([4, 7], 10, 8, slack=8) == [(0, 8), (8, 10)]
-
-
-def test_a_boundary_outside_the_slack_is_not_found() -> None:
-    assert at_boundaries([5], 10, 8, slack=2) == [(0, 8), (8, 10)]
-    assert at_boundaries([5], 10, 8, slack=3) == [(0, 6), (6, 10)]
-
-
 def test_an_eighth_of_a_sequence_is_searched_by_default() -> None:
     assert at_boundaries([13], 20, 16) == [(0, 16), (16, 20)]
     assert at_boundaries([14], 20, 16) == [(0, 15), (15, 20)]
-
-
-def test_a_slack_longer_than_a_segment_stops_at_its_first_token() -> None:
-    assert at_boundaries([0, 4], 9, 4, slack=100) == [(0, 1), (1, 5), (5, 9)]
-    assert at_boundaries([0], 9, 4, slack=100) == [(0, 1), (1, 5), (5, 9)]
-
-
-def test_boundaries_leave_room_for_tokens_at_cuts() -> None:
-    assert at_boundaries([1, 3], 9, 5, slack=5, at_cuts="bos-and-eos") == [(0, 4), (4, 7), (7, 9)]
 
 
 def test_only_long_documents_are_read_for_their_boundaries() -> None:
@@ -343,9 +244,3 @@ def test_books_add_up_by_reason() -> None:
     books = CutBooks({"dropped": 5}, {"dropped": 1}, 2)
     books.add(CutBooks({"dropped": 7, "end removed": 3}, {"dropped": 1, "end removed": 2}, 4))
     assert books == CutBooks({"dropped": 12, "end removed": 3}, {"dropped": 2, "end removed": 2}, 6)
-
-
-def test_losing_nothing_is_not_entered() -> None:
-    books = CutBooks()
-    books.lose("dropped", np.empty(0, np.int32))
-    assert books == CutBooks()

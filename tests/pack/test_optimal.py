@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
 from tokenmill.core.records import Int64Array
-from tokenmill.pack.column_generation import Patterns, best_fit_decreasing, fullest_first, lp_bound
-from tokenmill.pack.optimal import fewest_sequences, fill
+from tokenmill.pack.column_generation import Patterns, best_fit_decreasing, lp_bound
+from tokenmill.pack.optimal import fewest_sequences
 
 # Distribution, length, sequences: the fewest of any published packer, our most, the lower bound.
 # One more than the bound is allowed where the solver, and so its version, has a say.
@@ -82,49 +82,11 @@ def test_is_best_fit_where_that_is_as_good() -> None:
         assert documents_of(ours) == documents_of(theirs)
 
 
-def test_no_pieces_make_no_sequences() -> None:
-    assert len(pack_sizes("optimal", [], 8)) == 0
-
-
 def test_a_limit_of_segments_is_part_of_the_search() -> None:
     # Best-fit closes both sequences of two pieces early: [5 5] [4 4] [1 1] is 3 sequences.
     sizes = [5, 5, 4, 4, 1, 1]
     sequences = lengths_of(pack_sizes("optimal", sizes, 10, max_segments=3))
     assert sequences == [[5, 4, 1], [5, 4, 1]]
-
-
-def test_patterns_of_best_fit_decreasing() -> None:
-    patterns = best_fit_decreasing(counts_of([5, 4, 4, 3, 2, 2], 10), 10, 10)
-    assert as_dict(patterns) == {(5, 4): 1, (4, 3, 2): 1, (2,): 1}
-
-
-def test_fullest_first_fills_one_sequence_after_another_and_leaves_short_pieces() -> None:
-    counts = counts_of([7, 7, 3, 3, 2, 1, 1], 10)
-    assert as_dict(fullest_first(counts, 10, 10, 10**6)) == {(7, 3): 2, (2, 1, 1): 1}
-
-
-def test_fullest_first_leaves_the_rest_to_best_fit_once_its_work_is_done() -> None:
-    counts = counts_of([5, 4, 4, 3, 2, 2], 10)
-    assert as_dict(fullest_first(counts, 10, 10, 0)) == as_dict(best_fit_decreasing(counts, 10, 10))
-
-
-def test_a_slot_takes_its_size_or_the_longest_shorter_piece() -> None:
-    slots = Patterns(np.array([0, 2]), np.array([6, 4], np.int32), np.array([3]))
-    filled, left = fill(slots, counts_of([6, 5, 4, 3, 1, 1, 1], 10), complete=True)
-    assert as_dict(filled) == {(6, 4): 1, (5, 3): 1, (1, 1): 1}
-    assert np.flatnonzero(left).tolist() == [1]
-
-
-def test_a_pattern_that_need_not_be_complete_leaves_slots_empty() -> None:
-    slots = Patterns(np.array([0, 2]), np.array([6, 4], np.int32), np.array([2]))
-    filled, left = fill(slots, counts_of([6, 5], 10), complete=False)
-    assert as_dict(filled) == {(6,): 1, (5,): 1}
-    assert not left.any()
-
-
-def test_three_pieces_over_a_third_need_the_bound_of_the_relaxation() -> None:
-    # 12 pieces of 4 tokens are 48 tokens, 5 sequences of 10; but only two fit into each.
-    assert lp_bound(counts_of([4] * 12, 10), 10, 10) == 6
 
 
 @pytest.mark.parametrize(("kind", "length", "published", "ours", "bound"), SEQPACKER)

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from packing_kit import CUTTING, NAMES
+from packing_kit import CUTTING
 from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
-from tokenmill.pack.strategies import contradictions, objections
-from tokenmill.pack.window import row_format
+from tokenmill.pack.strategies import contradictions
 
 
 def problems(**options: Any) -> list[str]:
@@ -19,19 +18,6 @@ def problems(**options: Any) -> list[str]:
 
 def wanted(**options: Any) -> PackOptions:
     return PackOptions(**{"sequence_length": 8} | options)
-
-
-@pytest.mark.parametrize("packing", NAMES)
-def test_a_length_and_a_strategy_are_enough(packing: str) -> None:
-    assert problems(packing=packing) == []
-
-
-def test_nothing_is_wrong_before_there_is_a_length() -> None:
-    options = PackOptions(packing="length-buckets", overlap=9)
-    assert (list(map(str, contradictions(options))), list(map(str, objections(options)))) == (
-        [],
-        [],
-    )
 
 
 @pytest.mark.parametrize(
@@ -110,12 +96,6 @@ def test_options_of_any_strategy_may_be_given_to_compare_them() -> None:
     ]
 
 
-def test_a_segment_multiple_must_divide_the_length() -> None:
-    problem = "pack.segment_multiple: got 3; must divide the sequence length 8"
-    assert problems(segment_multiple=3) == [problem]
-    assert problems(segment_multiple=4) == []
-
-
 @pytest.mark.parametrize("packing", CUTTING)
 def test_strategies_that_cut_anywhere_set_no_tokens_and_pad_no_segments(packing: str) -> None:
     assert problems(packing=packing, at_cuts="eos") == [
@@ -170,30 +150,6 @@ def test_all_problems_are_told_at_once() -> None:
         "pack.at_cuts: concat-and-chunk cuts documents anywhere and adds no tokens there",
         "pack.segment_multiple: concat-and-chunk cannot pad segments",
     ]
-
-
-def test_the_length_must_be_known_where_it_is_needed() -> None:
-    with pytest.raises(ValueError, match="no sequence length"):
-        _ = PackOptions().length
-    assert PackOptions(sequence_length=8).length == 8
-
-
-def test_there_are_no_more_segments_than_tokens() -> None:
-    assert PackOptions(sequence_length=8).segment_limit == 8
-    assert PackOptions(sequence_length=8, max_segments=100).segment_limit == 8
-    assert PackOptions(sequence_length=8, max_segments=3).segment_limit == 3
-
-
-def test_the_slack_is_an_eighth_of_a_sequence_unless_it_is_given() -> None:
-    assert PackOptions(sequence_length=2048).slack_tokens == 256
-    assert PackOptions(sequence_length=7).slack_tokens == 1
-    assert PackOptions(sequence_length=7, slack=5).slack_tokens == 5
-
-
-def test_rows_are_padded_to_a_multiple() -> None:
-    assert row_format(wanted(sequence_length=130, sequence_multiple=128), 1).row_lengths == [256]
-    assert row_format(wanted(sequence_length=128, sequence_multiple=128), 1).row_lengths == [128]
-    assert row_format(wanted(sequence_length=130), 1).row_lengths == [130]
 
 
 @pytest.mark.parametrize(

@@ -22,34 +22,6 @@ WITHOUT = ("length-buckets", "order-preserving")
 RESERVING = tuple(name for name in NAMES if name not in WITHOUT)
 
 
-def test_documents_and_their_places_share_a_sequence() -> None:
-    assert lengths_of(pack_documents([6, 2, 3], 12).sequences) == [[6, 2, 3]]
-    assert lengths_of(pack_documents([6, 2, 3], 12, reserve=2).sequences) == [[6, 2], [3]]
-
-
-def test_a_document_is_cut_where_its_places_would_not_fit() -> None:
-    assert lengths_of(pack_documents([9], 10, reserve=4).sequences) == [[6], [3]]
-    assert lengths_of(pack_documents([9], 10, reserve=1).sequences) == [[9]]
-
-
-def test_tokens_set_at_cuts_come_beside_them() -> None:
-    packed = pack_documents([9], 10, reserve=4, at_cuts="bos-and-eos")
-    assert lengths_of(packed.sequences) == [[5], [4]]
-
-
-def test_chunks_leave_places_for_each_part() -> None:
-    packed = pack_documents([6, 7, 2], 10, packing="concat-and-chunk", reserve=2)
-    assert lengths_of(packed.sequences) == [[6], [7], [2]]
-    packed = pack_documents([3, 9, 2], 10, packing="concat-and-chunk", reserve=2)
-    assert lengths_of(packed.sequences) == [[3, 3], [6], [2]]
-
-
-def test_a_kept_part_leaves_them() -> None:
-    for policy in ("keep-start", "keep-end"):
-        packed = pack_documents([20], 10, reserve=4, long_documents=policy)
-        assert lengths_of(packed.sequences) == [[6]]
-
-
 @pytest.mark.parametrize("packing", RESERVING)
 @given(
     lengths=st.lists(st.integers(1, 70), min_size=1, max_size=40),

@@ -67,41 +67,15 @@ FEWER_TRUNCATIONS = [
 ]
 
 # Sequence length; sequences of all documents packed together, and of every thousand on their own.
-TOGETHER_AND_BY_THOUSANDS = [
-    (1024, 88_122, 88_231, "99.87"),
-    (2048, 44_061, 44_138, "99.82"),
-    (4096, 22_030, 22_089, "99.73"),
-    (8192, 11_015, 11_068, "99.52"),
-    (32768, 2_754, 2_804, "98.21"),
-]
 
 
 def test_next_fit_closes_a_sequence_as_soon_as_a_piece_does_not_fit() -> None:
     assert lengths_of(pack_sizes("next-fit", [6, 7, 2, 5, 3], 8)) == [[6], [7], [2, 5], [3]]
 
 
-def test_next_fit_closes_a_sequence_that_has_all_its_segments() -> None:
-    sequences = pack_sizes("next-fit", [1, 1, 1, 1, 1], 8, max_segments=2)
-    assert documents_of(sequences) == [[0, 1], [2, 3], [4]]
-
-
 def test_concat_and_chunk_cuts_wherever_a_sequence_is_full() -> None:
     sequences = pack_sizes("concat-and-chunk", [6, 7, 2], 8)
     assert shown(sequences) == [[(0, 0, 6), (1, 0, 2)], [(1, 2, 5), (2, 0, 2)]]
-
-
-def test_concat_and_chunk_cuts_a_document_as_often_as_it_takes() -> None:
-    sequences = pack_sizes("concat-and-chunk", [3, 20, 1], 8)
-    assert shown(sequences) == [
-        [(0, 0, 3), (1, 0, 5)],
-        [(1, 5, 8)],
-        [(1, 13, 7), (2, 0, 1)],
-    ]
-
-
-def test_concat_and_chunk_closes_a_sequence_that_has_all_its_segments() -> None:
-    sequences = pack_sizes("concat-and-chunk", [2, 2, 9, 1], 8, max_segments=2)
-    assert shown(sequences) == [[(0, 0, 2), (1, 0, 2)], [(2, 0, 8)], [(2, 8, 1), (3, 0, 1)]]
 
 
 @pytest.mark.parametrize("packing", ["best-fit", "first-fit", "longest-pack-first"])
@@ -110,37 +84,12 @@ def test_decreasing_strategies_follow_the_corpus_in_what_they_give_out(packing: 
     assert documents_of(sequences) == [[0, 3], [1], [2, 4]]
 
 
-def test_best_fit_takes_the_fullest_sequence_and_first_fit_the_first_one() -> None:
-    assert lengths_of(pack_sizes("best-fit", [8, 6, 5, 1], 12)) == [[8], [6, 5, 1]]
-    assert lengths_of(pack_sizes("first-fit", [8, 6, 5, 1], 12)) == [[8, 1], [6, 5]]
-
-
-def test_first_fit_passes_by_a_sequence_that_has_all_its_segments() -> None:
-    sequences = pack_sizes("first-fit", [4, 1, 1, 1], 8, max_segments=2)
-    assert documents_of(sequences) == [[0, 1], [2, 3]]
-
-
 def test_shortest_pack_first_takes_the_emptiest_sequence() -> None:
     assert lengths_of(pack_sizes("shortest-pack-first", [6, 7, 5, 2, 1], 8)) == [
         [6, 1],
         [7],
         [5, 2],
     ]
-
-
-def test_pieces_of_one_size_share_a_sequence_in_best_fit_alone() -> None:
-    assert lengths_of(pack_sizes("best-fit", [2, 2, 2], 8)) == [[2, 2, 2]]
-    assert lengths_of(pack_sizes("longest-pack-first", [2, 2, 2], 8)) == [[2], [2], [2]]
-    assert lengths_of(pack_sizes("shortest-pack-first", [2, 2, 2], 8)) == [[2], [2], [2]]
-
-
-def test_balanced_evens_out_attention_over_ranks() -> None:
-    assert lengths_of(pack_sizes("balanced", [4, 2, 2, 2, 2], 8, ranks=2)) == [[4], [2, 2, 2, 2]]
-
-
-def test_length_buckets_part_a_document_into_powers_of_two() -> None:
-    sequences = pack_sizes("length-buckets", [21], 8, smallest_bucket=2)
-    assert shown(sequences) == [[(0, 0, 8)], [(0, 8, 8)], [(0, 16, 4)], [(0, 20, 1)]]
 
 
 def test_length_buckets_never_put_two_documents_together() -> None:
@@ -171,15 +120,6 @@ def test_lengths_in_buckets_are_powers_of_two_but_for_the_last_of_a_document(sma
         assert taken[-1] < smallest or taken[-1] in (1, 2, 4, 8, 16)
 
 
-def test_order_preserving_weighs_cuts_against_padding() -> None:
-    sizes = [6, 7, 2, 1]
-    assert shown(pack_sizes("order-preserving", sizes, 8, cut_cost=1)) == [
-        [(0, 0, 6), (1, 0, 2)],
-        [(1, 2, 5), (2, 0, 2), (3, 0, 1)],
-    ]
-    assert documents_of(pack_sizes("order-preserving", sizes, 8, cut_cost=9)) == [[0], [1], [2, 3]]
-
-
 def test_order_preserving_asks_a_quarter_of_a_sequence_for_a_cut_by_default() -> None:
     # Five cuts at 2 tokens each would save one sequence of 8.
     whole = [[5], [7], [7], [7], [7], [8], [5]]
@@ -187,12 +127,6 @@ def test_order_preserving_asks_a_quarter_of_a_sequence_for_a_cut_by_default() ->
     # Three cuts at 2 tokens each, beside two that cannot be avoided, do save one.
     chunks = [[8], [1, 7], [1, 7], [1, 7], [1, 7], [2]]
     assert lengths_of(pack_sizes("order-preserving", [9, 8, 8, 8, 9], 8)) == chunks
-
-
-@pytest.mark.parametrize("cut_cost", [10**3, 10**6, 1 << 24])
-def test_order_preserving_never_cuts_without_need_where_cuts_are_dear(cut_cost: int) -> None:
-    sequences = pack_sizes("order-preserving", [80, 5, 5, 6], 8, cut_cost=cut_cost)
-    assert lengths_of(sequences) == [*[[8]] * 10, [5], [5], [6]]
 
 
 def runs_of(count: int) -> Iterator[list[tuple[int, int]]]:
@@ -232,16 +166,6 @@ def test_order_preserving_is_the_cheapest_of_all_ways_to_form_runs(
     padding = len(sequences) * length - sum(sizes)
     cuts = sum(len(row) for row in sequences) - len(sizes)
     assert padding + cut_cost * cuts == least
-
-
-def test_streaming_gives_out_the_fullest_open_sequence_when_there_are_too_many() -> None:
-    sequences = pack_sizes("streaming", [5, 4, 6, 3, 2, 4], 8, open_sequences=2)
-    assert lengths_of(sequences) == [[5], [6, 2], [4, 3], [4]]
-
-
-def test_streaming_packs_as_best_fit_without_sorting_where_enough_are_open() -> None:
-    sequences = pack_sizes("streaming", [5, 4, 6, 3, 2, 4], 8, open_sequences=3)
-    assert lengths_of(sequences) == [[5, 3], [6, 2], [4, 4]]
 
 
 def first_fit_by_lists(sizes: list[int], length: int, limit: int) -> list[list[int]]:
@@ -304,12 +228,6 @@ def test_nothing_packs_into_nothing(packing: str) -> None:
 
 
 @pytest.mark.parametrize("packing", NAMES)
-def test_a_piece_as_long_as_a_sequence_is_a_sequence(packing: str) -> None:
-    sequences = pack_sizes(packing, [8, 8], 8, smallest_bucket=2)
-    assert shown(sequences) == [[(0, 0, 8)], [(1, 0, 8)]]
-
-
-@pytest.mark.parametrize("packing", NAMES)
 def test_results_have_the_types_of_a_plan(packing: str) -> None:
     sequences = pack_sizes(packing, [5, 3, 8, 1], 8, smallest_bucket=2)
     segments = sequences.segments
@@ -317,16 +235,6 @@ def test_results_have_the_types_of_a_plan(packing: str) -> None:
         np.dtype(np.int32)
     }
     assert sequences.offsets.dtype == np.int64
-
-
-def test_best_fit_cuts_only_what_is_longer_than_a_sequence() -> None:
-    """The five documents with which "Fewer Truncations" begins: concatenation cuts three."""
-    documents = [14, 7, 5, 2, 3]
-    packed = figures_for(documents, 8)
-    assert (packed.sequences, packed.cuts, packed.documents_cut, packed.padding) == (4, 1, 1, 1)
-    assert packed.avoidable_cuts == 0
-    concatenated = figures_for(documents, 8, packing="concat-and-chunk")
-    assert (concatenated.sequences, concatenated.documents_cut) == (4, 3)
 
 
 @cache
@@ -374,18 +282,6 @@ def test_best_fit_breaks_few_documents_for_hardly_more_sequences(
     assert packed.sequences == packed.planned_globally == rows
     assert packed.lower_bound == rows_concatenated
     assert f"{100 * packed.fill:.4f}" == fill
-
-
-@pytest.mark.parametrize(("length", "together", "by_thousands", "fill"), TOGETHER_AND_BY_THOUSANDS)
-def test_packing_all_documents_together_beats_packing_every_thousand(
-    length: int, together: int, by_thousands: int, fill: str
-) -> None:
-    lengths = web_lengths(100_000)
-    assert lengths.sum() == 90_232_560
-    assert figures_for(lengths, length).sequences == together
-    parts = [figures_for(part, length) for part in np.split(lengths, 100)]
-    assert sum(part.sequences for part in parts) == by_thousands
-    assert f"{100 * lengths.sum() / (by_thousands * length):.2f}" == fill
 
 
 @pytest.mark.parametrize("distribution", SEQPACKER)

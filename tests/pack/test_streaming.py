@@ -82,27 +82,6 @@ def streams(draw: st.DrawFn) -> tuple[list[int], dict[str, Any], list[int]]:
     return sizes, settings_of_packer, edges
 
 
-def test_a_sequence_is_given_out_with_the_piece_that_completes_it() -> None:
-    packer = StreamPacker(8, open_sequences=2)
-    assert pushed(packer, [5, 4]) == []
-    assert pushed(packer, [3], first=2) == [[(0, 0, 5), (2, 0, 3)]]
-    assert pushed(packer, [8], first=3) == [[(3, 0, 8)]]
-    assert pushed(packer, [], first=4) == []
-    assert shown(packer.finish()) == [[(1, 0, 4)]]
-
-
-def test_the_fullest_is_given_out_where_too_many_would_be_open() -> None:
-    packer = StreamPacker(8, open_sequences=2)
-    assert pushed(packer, [4, 5, 6]) == [[(1, 0, 5)]]
-    assert shown(packer.finish()) == [[(0, 0, 4)], [(2, 0, 6)]]
-
-
-def test_a_sequence_with_all_its_segments_is_complete() -> None:
-    packer = StreamPacker(8, max_segments=2)
-    assert pushed(packer, [1, 1, 1]) == [[(0, 0, 1), (1, 0, 1)]]
-    assert pushed(StreamPacker(8, max_segments=1), [1, 2]) == [[(0, 0, 1)], [(1, 0, 2)]]
-
-
 def test_after_the_end_a_packer_is_as_new() -> None:
     packer = StreamPacker(8)
     pushed(packer, [5, 4])
@@ -110,15 +89,6 @@ def test_after_the_end_a_packer_is_as_new() -> None:
     assert shown(packer.finish()) == []
     assert pushed(packer, [3, 8]) == [[(1, 0, 8)]]
     assert shown(packer.finish()) == [[(0, 0, 3)]]
-
-
-def test_parts_of_documents_keep_their_starts() -> None:
-    numbers = [np.array(values, np.int64) for values in ([7, 7], [0, 8], [8, 3])]
-    packer = StreamPacker(8)
-    assert shown(packer.push(Pieces(Segments(*numbers), np.array([8, 4], np.int32)))) == [
-        [(7, 0, 8)]
-    ]
-    assert shown(packer.finish()) == [[(7, 8, 3)]]
 
 
 def test_documents_may_have_numbers_beyond_32_bits() -> None:
@@ -194,15 +164,6 @@ def test_no_more_sequences_are_open_than_allowed_and_no_token_is_lost(
         assert sum(state["segments"][2]) + sum(state["open"][1]) == room
 
 
-def test_a_state_does_not_share_memory_with_its_packer() -> None:
-    packer = StreamPacker(8)
-    pushed(packer, [5])
-    state = packer.state_dict()
-    before = json.dumps(state)
-    pushed(packer, [2, 1], first=1)
-    assert json.dumps(state) == before
-
-
 def test_a_state_is_small_however_much_has_gone_through() -> None:
     packer = StreamPacker(8, open_sequences=2)
     few = json.dumps(packer.state_dict())
@@ -217,15 +178,6 @@ def test_nothing_grows_with_the_sequences_that_were_given_out() -> None:
     packer.load_state_dict(packer.state_dict() | {"num_opened": 10**12})
     assert pushed(packer, [5, 3, 4]) == [[(0, 0, 5), (1, 0, 3)]]
     assert shown(packer.finish()) == [[(2, 0, 4)]]
-
-
-def test_nothing_grows_while_a_sequence_stays_open() -> None:
-    """A piece of one token that waits while a million million others fill their sequences."""
-    packer = StreamPacker(8, open_sequences=2)
-    pushed(packer, [1])
-    packer.load_state_dict(packer.state_dict() | {"num_opened": 10**12})
-    assert pushed(packer, [8, 8, 6], first=1) == [[(1, 0, 8)], [(2, 0, 8)]]
-    assert shown(packer.finish()) == [[(0, 0, 1), (3, 0, 6)]]
 
 
 @pytest.mark.parametrize(
@@ -245,11 +197,6 @@ def test_the_state_of_another_packer_is_refused(name: str, value: int, own: int)
         packer.load_state_dict(StreamPacker(8).state_dict() | {name: value})
     assert f"{name} is {value} in the state and {own} here" in str(raised.value)
     assert packer.state_dict() == before
-
-
-def test_something_that_is_no_state_is_refused() -> None:
-    with pytest.raises(UserError, match="not the state of a packer"):
-        StreamPacker(8).load_state_dict({})
 
 
 @pytest.mark.parametrize(
@@ -276,20 +223,6 @@ def test_a_state_that_contradicts_itself_is_refused(change: dict[str, object]) -
         fresh.load_state_dict(state | change)
     fresh.load_state_dict(state)
     assert fresh.state_dict() == state
-
-
-@pytest.mark.parametrize(
-    "settings", [{"sequence_length": 0}, {"open_sequences": 0}, {"max_segments": -3}]
-)
-def test_a_packer_has_room_for_something(settings: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="are 1 or more"):
-        StreamPacker(**({"sequence_length": 8} | settings))
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_piece_without_tokens_is_refused(size: int) -> None:
-    with pytest.raises(UserError, match="a piece has no token"):
-        StreamPacker(8).push(portion([3, size], first=0))
 
 
 def test_a_piece_that_is_too_long_is_refused_and_changes_nothing() -> None:

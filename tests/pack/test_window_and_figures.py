@@ -10,7 +10,7 @@ from fractions import Fraction
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from packing_kit import (
@@ -20,7 +20,6 @@ from packing_kit import (
     documents_of,
     figures_for,
     figures_of,
-    lengths_of,
     pack_documents,
     shown,
     window_of,
@@ -232,15 +231,6 @@ def recounted(case: Case, sequences: Rows, kept: dict[int, list[int]]) -> Totals
     )
 
 
-@settings(max_examples=400, deadline=None)
-@given(cases())
-@example(Case([], [], None, PackOptions(sequence_length=8)))
-@example(Case([5, 3], [], [0, 1], PackOptions(sequence_length=8, packing="balanced")))
-@example(Case([9] * 3, [0, 1, 2], [1, 0, 1], PackOptions(sequence_length=8, long_documents="drop")))
-def test_every_token_is_in_a_sequence_or_in_the_books(case: Case) -> None:
-    check_the_books(case)
-
-
 @pytest.mark.soak
 @settings(max_examples=10_000, deadline=None)
 @given(cases())
@@ -336,15 +326,6 @@ def test_documents_are_left_out_or_packed_repeatedly_as_they_are_chosen() -> Non
     assert (totals.documents, totals.tokens, totals.padding) == (3, 14, 4)
 
 
-def test_a_document_chosen_twice_is_cut_twice() -> None:
-    window = window_of([12], chosen=[0, 0])
-    options = PackOptions(sequence_length=8)
-    packed = pack_window(window, options)
-    assert shown(packed.sequences) == [[(0, 0, 8)], [(0, 8, 4), (0, 8, 4)], [(0, 0, 8)]]
-    figures = figures_of(packed, options)
-    assert (figures.cuts, figures.documents_cut, figures.unavoidable_cuts) == (2, 2, 2)
-
-
 def test_figures_of_a_small_plan() -> None:
     figures = figures_for([14, 7, 5, 2, 3], 8, ranks=2)
     assert msgspec.structs.asdict(figures) == {
@@ -380,13 +361,6 @@ def test_figures_of_a_small_plan() -> None:
     assert figures.avoidable_cuts == 0
 
 
-def test_neighbours_of_one_source_are_counted_by_the_first_segments() -> None:
-    sources = np.array([0, 0, 1, 1], np.int32)
-    options = PackOptions(sequence_length=8, packing="next-fit")
-    packed = pack_window(window_of([8, 8, 8, 8], sources=sources), options)
-    assert figures_of(packed, options).neighbour_source_share == round(2 / 3, 6)
-
-
 def test_imbalance_is_measured_over_whole_steps() -> None:
     figures = figures_for([8, 4, 6], 8, packing="next-fit", ranks=2)
     assert figures.mean_imbalance == figures.worst_imbalance == 64 / 40
@@ -419,14 +393,6 @@ def test_windows_add_up() -> None:
     assert figures.gap == pytest.approx(0.2)
 
 
-def test_the_most_segments_are_those_of_one_sequence_in_any_window() -> None:
-    options = PackOptions(sequence_length=8)
-    ledger = Ledger(options)
-    for lengths in ([2, 2], [1, 1, 1], [8]):
-        ledger.add(pack_window(window_of(lengths), options))
-    assert ledger.totals.most_segments == 3
-
-
 def with_segments(packed: PackedWindow, lengths: list[int], offsets: list[int]) -> PackedWindow:
     """The same plan with other sequences of documents 0, 1, 2, ... from their start."""
     documents = np.arange(len(lengths), dtype=np.int32)
@@ -445,39 +411,6 @@ def test_a_plan_that_misses_a_token_is_not_entered() -> None:
     assert ledger.totals == Totals()
 
 
-def test_a_plan_with_a_sequence_that_is_too_long_is_not_entered() -> None:
-    packed = pack_documents([5, 3, 4], 8)
-    with pytest.raises(InternalError, match="the longest sequence has 12 of 8"):
-        Ledger(PackOptions(sequence_length=8)).add(with_segments(packed, [5, 3, 4], [0, 3]))
-
-
-def test_padding_is_that_of_rows_rounded_up() -> None:
-    assert figures_for([5, 5], 6, sequence_multiple=4).row_tokens == 16
-    buckets = {"packing": "length-buckets", "smallest_bucket": 2}
-    # Rows of 8, 2 and 2 tokens, then of 8, 4 and 4.
-    assert figures_for([11], 8, **buckets).padding == 1
-    assert figures_for([11], 8, **buckets, sequence_multiple=4).padding == 5
-
-
-def test_segments_are_rounded_up_within_a_sequence() -> None:
-    packed = pack_documents([5, 3, 1], 8, segment_multiple=4)
-    assert lengths_of(packed.sequences) == [[5], [3, 1]]
-    figures = figures_of(packed, PackOptions(sequence_length=8, segment_multiple=4))
-    assert (figures.sequences, figures.lower_bound, figures.padding) == (2, 2, 7)
-
-
-def test_tokens_set_at_cuts_are_no_padding() -> None:
-    figures = figures_for([9], 8, at_cuts="bos-and-eos")
-    assert (figures.sequences, figures.cuts, figures.tokens_set_at_cuts) == (2, 1, 2)
-    assert figures.padding == 16 - 9 - 2
-
-
 def test_cuts_beyond_the_unavoidable_ones_are_told_apart() -> None:
     figures = figures_for([6, 7, 2], 8, packing="concat-and-chunk")
     assert (figures.cuts, figures.unavoidable_cuts, figures.avoidable_cuts) == (1, 0, 1)
-
-
-@pytest.mark.parametrize("packing", sorted(set(NAMES) - {"best-fit"}))
-def test_only_best_fit_tells_how_it_would_do_globally(packing: str) -> None:
-    figures = figures_for([5, 3], 8, packing=packing, smallest_bucket=2)
-    assert figures.planned_globally is None

@@ -75,12 +75,6 @@ def column(dataset: Dataset, name: str) -> list[Any]:
 # Subsets.
 
 
-def test_without_validation_all_documents_are_packed(tmp_path: Path, tokenizer_path: Path) -> None:
-    report = made(many(tmp_path, tokenizer_path), tmp_path / "plan")
-    assert times(report) == dict.fromkeys(range(90), 1)
-    assert report.figures.left_out_documents == {}
-
-
 @pytest.mark.parametrize(
     ("subset", "packed"), [(None, "train"), ("train", "train"), ("validation", "validation")]
 )
@@ -109,16 +103,6 @@ def test_an_unknown_subset_is_refused(subset: str, tmp_path: Path, tokenizer_pat
 
 
 # Kinds.
-
-
-def test_kinds_never_share_a_sequence(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build(
-        tmp_path, tokenizer_path, [(3, "de"), (4, "en"), (4, "de")], [(4, "en"), (5, None)]
-    )
-    apart = made(dataset, tmp_path / "apart", separate_by="lang")
-    mixed = made(dataset, tmp_path / "mixed")
-    assert documents(apart) == [[0, 2], [1, 3], [4]]
-    assert documents(mixed) == [[0, 4], [1, 2], [3]]
 
 
 def test_kinds_are_apart_in_every_window_and_packed_once(
@@ -152,16 +136,6 @@ def test_kinds_may_be_any_column_of_the_documents_table(
     }
 
 
-def test_kinds_and_weights_may_name_one_column_in_two_ways(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = build(tmp_path, tokenizer_path, [(3, "de"), (3, "en")])
-    report = made(
-        dataset, tmp_path / "plan", separate_by="lang", weight_by="column.lang", weight=["de=2"]
-    )
-    assert documents(report) == [[0, 0], [1]]
-
-
 @pytest.mark.parametrize("option", ["separate_by", "weight_by"])
 def test_an_unknown_column_is_refused_with_the_names_of_the_others(
     option: str, tmp_path: Path, tokenizer_path: Path
@@ -186,16 +160,6 @@ def test_ranges_without_loss_are_no_kinds(tmp_path: Path, tokenizer_path: Path) 
 # Weights.
 
 
-def test_a_weight_says_how_often_documents_appear(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build(tmp_path, tokenizer_path, [(3, "de"), (4, "en"), (5, "fr"), (6, None)])
-    report = made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "en=0"])
-    assert times(report) == {0: 2, 2: 1, 3: 1}
-    figures = report.figures
-    assert (figures.documents, figures.tokens) == (4, 3 + 3 + 5 + 6)
-    assert figures.left_out_documents == {"weight": 1}
-    assert figures.left_out_tokens == {"weight": 4}
-
-
 def test_a_weight_of_a_value_that_no_document_has_is_a_mistake(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
@@ -203,13 +167,6 @@ def test_a_weight_of_a_value_that_no_document_has_is_a_mistake(
     with pytest.raises(UserError, match="a value that no document has") as caught:
         made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2", "it=7"])
     assert caught.value.why == "no document has 'it' in 'lang'"
-
-
-def test_copies_of_documents_stand_apart(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build(tmp_path, tokenizer_path, [(7, "de"), (7, "en"), (7, "de")])
-    options = {"packing": "next-fit", "weight_by": "lang", "weight": ["de=3"]}
-    report = made(dataset, tmp_path / "plan", **options)
-    assert report.plan.documents.tolist() == [0, 1, 2, 0, 2, 0, 2]
 
 
 @pytest.mark.parametrize(("weight", "copies"), [("0", 0), ("1", 1), ("2", 2), ("3.0", 3)])
@@ -255,51 +212,10 @@ def test_the_choice_by_weight_depends_on_nothing_else(tmp_path: Path, tokenizer_
     assert found[0] == found[1] == found[2] == found[3]
 
 
-def test_more_weight_keeps_what_less_weight_has_chosen(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = many(tmp_path, tokenizer_path)
-    kept = [
-        set(times(made(dataset, tmp_path / weight, weight_by="lang", weight=[f"de={weight}"])))
-        for weight in ("0", "0.25", "0.5", "1")
-    ]
-    assert kept[0] < kept[1] < kept[2] < kept[3]
-
-
-def test_copies_of_a_long_document_are_cut_alike(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build(tmp_path, tokenizer_path, [(12, "de")])
-    report = made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=2"])
-    segments = [segment for n in range(len(report.plan)) for segment in report.plan.segments(n)]
-    assert Counter(segments) == {(0, 0, 8): 2, (0, 8, 4): 2}
-
-
-def test_a_document_of_another_subset_is_not_counted_by_its_weight(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = many(tmp_path, tokenizer_path, validation=0.4)
-    rows = list(zip(column(dataset, "subset"), column(dataset, "column.lang"), strict=True))
-    report = made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=0", "en=2"])
-    assert report.figures.left_out_documents == {
-        "other subset": sum(subset == "validation" for subset, _ in rows),
-        "weight": rows.count(("train", "de")),
-    }
-    assert report.figures.documents == 2 * rows.count(("train", "en")) + rows.count(("train", None))
-
-
 def test_weights_of_nothing_leave_nothing_to_pack(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build(tmp_path, tokenizer_path, [(3, "de")])
     with pytest.raises(UserError, match="nothing to pack"):
         made(dataset, tmp_path / "plan", weight_by="lang", weight=["de=0"])
-
-
-def test_weights_are_read_from_value_and_number() -> None:
-    options = PackOptions(weight=["de=2", "a=b=0.5", "en = 1e2", "fr=0", "fr=3"])
-    assert options.weights == {
-        "de": 2.0,
-        "a=b": 0.5,
-        "en ": 100.0,
-        "fr": 3.0,
-    }
 
 
 @pytest.mark.parametrize(

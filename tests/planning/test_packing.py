@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import numpy as np
 import pytest
 import tokenizers
@@ -18,13 +16,13 @@ from corpora import contents, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.core.errors import OutputConflictError, StorageError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, StorageError, UserError
 from tokenmill.encode.words.patterns import QWEN2_SPLIT
 from tokenmill.pack import planning as packing_module
 from tokenmill.pack.comparison import compare
-from tokenmill.pack.figures import Figures, Ledger
+from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.planning import boundary_tables, figures_of, pack, plan_folder
+from tokenmill.pack.planning import boundary_tables, pack, plan_folder
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
@@ -209,13 +207,6 @@ def test_the_figures_are_those_of_a_recount(
     assert report.figures.lower_bound <= report.figures.sequences
 
 
-def test_a_plan_carries_the_figures_that_were_reported(corpus: Dataset, tmp_path: Path) -> None:
-    for strategy in STRATEGIES:
-        options = options_of(64, packing=strategy, smallest_bucket=16)
-        report = pack(corpus, options, tmp_path / strategy)
-        assert figures_of(Plan(tmp_path / strategy)) == report.figures
-
-
 def test_packing_changes_no_byte_of_the_dataset(tmp_path: Path, tokenizer_path: Path) -> None:
     dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [2, 10])
     before = contents(tmp_path / "out")
@@ -227,27 +218,6 @@ def test_packing_changes_no_byte_of_the_dataset(tmp_path: Path, tokenizer_path: 
         for name in ("documents.npy", "lengths.npy", "offsets.npy", "plan.json", "starts.npy")
     ]
     assert tokenmill.verify(tmp_path / "out")
-
-
-def test_plans_stand_beside_each_other_and_elsewhere(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    pack(dataset, options_of(8))
-    pack(dataset, options_of(16))
-    pack(dataset, options_of(8, packing="next-fit", subset="train"))
-    pack(dataset, options_of(8), tmp_path / "far" / "away")
-    assert sorted(path.name for path in (tmp_path / "out" / "plans").iterdir()) == [
-        "best-fit-16",
-        "best-fit-8",
-        "next-fit-8-train",
-    ]
-    assert rows(open_plan(dataset, tmp_path / "far" / "away")) == [[(0, 0, 3), (1, 0, 5)]]
-    assert rows(open_plan(dataset, "best-fit-8")) == [[(0, 0, 3), (1, 0, 5)]]
-
-
-def test_a_plan_elsewhere_is_the_same_plan(corpus: Dataset, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        pack(corpus, options_of(64), tmp_path / name)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
 def test_the_workers_of_the_build_change_no_byte_of_a_plan(
@@ -287,31 +257,6 @@ def test_dropping_everything_leaves_nothing_to_pack(tmp_path: Path, tokenizer_pa
     assert list((tmp_path / "out").glob("plans/*")) == []
 
 
-def test_dropping_is_entered_as_lost(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [6])
-    report = pack(dataset, options_of(4, long_documents="drop"))
-    assert rows(report.plan) == [[(0, 0, 3)]]
-    assert report.figures.lost_documents == {"dropped": 2}
-    assert report.figures.lost_tokens == {"dropped": 11}
-
-
-def test_neighbours_are_of_one_source_where_their_documents_are(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    """The second shard holds two sources; neither of them is that of the first."""
-    (tmp_path / "data").mkdir()
-    for name, size in (("a", 3000), ("b", 1500), ("c", 1500)):
-        path = write_jsonl(tmp_path / "data" / f"{name}.jsonl", ["ZZZ"])
-        path.write_bytes(path.read_bytes().ljust(size, b"\n"))
-    dataset = tokenmill.build(
-        tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1
-    ).dataset
-    assert [len(shard.entry.extents) for shard in dataset.shards] == [1, 2]
-    report = pack(dataset, options_of(4, packing="next-fit"))
-    assert rows(report.plan) == [[(0, 0, 4)], [(1, 0, 4)], [(2, 0, 4)]]
-    assert report.figures.neighbour_source_share == 0.0
-
-
 # Windows.
 
 
@@ -337,78 +282,6 @@ def test_a_window_is_as_many_shards_as_fill_its_sequences(
     dataset = build_lengths(tmp_path, tokenizer_path, [8], [8, 5], [2, 6], [8], [4])
     report = pack(dataset, options_of(8, window_sequences=window_sequences))
     assert windows(report.plan) == expected
-
-
-def test_a_rest_joins_the_window_before_it(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [8], [5, 3], [2], [2], [2])
-    plan = pack(dataset, options_of(8, window_sequences=1)).plan
-    assert windows(plan) == [(1, 1), (4, 2)]
-    assert plan.window_starts.tolist() == [0, 1, 3]
-
-
-def test_no_sequence_crosses_a_window(corpus: Dataset, tmp_path: Path) -> None:
-    plan = pack(corpus, options_of(64, window_sequences=20), tmp_path / "plan").plan
-    counts = [shard.entry.documents for shard in corpus.shards]
-    shards_before = np.cumsum([0, *(window.shards for window in plan.manifest.windows)])
-    first_documents = np.cumsum([0, *counts])[shards_before]
-    assert len(plan.manifest.windows) > 3
-    assert shards_before[-1] == len(corpus.shards)
-    assert plan.window_starts[-1] == len(plan)
-    for number, (first, stop) in enumerate(
-        zip(plan.window_starts, plan.window_starts[1:], strict=False)
-    ):
-        documents = [document for row in rows(plan)[first:stop] for document, _, _ in row]
-        assert first_documents[number] == min(documents)
-        assert max(documents) == first_documents[number + 1] - 1
-
-
-def test_a_global_window_holds_all_shards(corpus: Dataset, tmp_path: Path) -> None:
-    report = pack(corpus, options_of(64, window="global", window_sequences=1), tmp_path / "plan")
-    assert windows(report.plan) == [(len(corpus.shards), len(report.plan))]
-
-
-def test_a_local_window_of_everything_is_the_global_one(corpus: Dataset, tmp_path: Path) -> None:
-    pack(corpus, options_of(64, window_sequences=10_000), tmp_path / "local")
-    pack(corpus, options_of(64, window="global"), tmp_path / "global")
-    local, everything = contents(tmp_path / "local"), contents(tmp_path / "global")
-    for name in ("offsets.npy", "documents.npy", "starts.npy", "lengths.npy"):
-        assert local[name] == everything[name]
-
-
-def test_different_numbers_that_mean_the_same_windows_give_the_same_arrays(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [8, 8], [8, 8])
-    for number in (1, 2):
-        pack(dataset, options_of(8, window_sequences=number), tmp_path / str(number))
-    first, second = contents(tmp_path / "1"), contents(tmp_path / "2")
-    del first[PLAN_NAME], second[PLAN_NAME]
-    assert first == second
-
-
-def test_the_price_of_locality_is_known(tmp_path: Path, tokenizer_path: Path) -> None:
-    """Documents of 5 and of 3 tokens make whole sequences, but stand in different shards."""
-    dataset = build_lengths(tmp_path, tokenizer_path, [5, 5], [3, 3, 3])
-    local = pack(dataset, options_of(8, window_sequences=1)).figures
-    everything = pack(dataset, options_of(8, window="global"), tmp_path / "plan").figures
-    assert (local.sequences, local.planned_globally) == (4, 3)
-    assert (everything.sequences, everything.planned_globally) == (3, 3)
-
-
-def test_only_best_fit_has_a_price_of_locality(corpus: Dataset) -> None:
-    found = compare(corpus, options_of(64, smallest_bucket=16))
-    known = [row.packing for row in found if row.figures and row.figures.planned_globally]
-    assert known == ["best-fit"]
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"separate_by": "id"}, {"max_segments": 2}], ids=["plain", "kinds", "segments"]
-)
-def test_one_window_has_no_price_of_locality(
-    options: dict[str, Any], corpus: Dataset, tmp_path: Path
-) -> None:
-    figures = pack(corpus, options_of(64, window="global", **options), tmp_path / "plan").figures
-    assert figures.planned_globally in (None, figures.sequences)
 
 
 # What stands in the way.
@@ -453,15 +326,6 @@ def test_a_plan_of_another_dataset_conflicts_and_is_not_opened(
     with pytest.raises(OutputConflictError, match="holds another plan") as caught:
         pack(second, options_of(8), tmp_path / "plan")
     assert caught.value.why == "its dataset differs"
-
-
-def test_a_damaged_plan_is_replaced_when_asked(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    folder = pack(dataset, options_of(8)).plan.folder
-    (folder / "starts.npy").write_bytes(b"")
-    with pytest.raises(VerificationError, match="a plan is damaged"):
-        pack(dataset, options_of(8))
-    assert rows(pack(dataset, options_of(8), overwrite=True).plan) == [[(0, 0, 3), (1, 0, 5)]]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -528,35 +392,6 @@ def test_a_plan_is_suggested_if_one_is_meant(
     assert caught.value.hint == hint
 
 
-def test_a_dataset_shows_what_it_holds(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [2000])
-    counts = f"<Dataset {str(tmp_path / 'out')!r}: 3 documents, 2,008 tokens in 2 shards"
-    assert (repr(dataset), dataset.plans) == (f"{counts}, no plans>", [])
-    pack(dataset, options_of(8))
-    pack(dataset, options_of(16))
-    assert dataset.plans == ["best-fit-16", "best-fit-8"]
-    assert repr(dataset) == f"{counts}, plans best-fit-16, best-fit-8>"
-
-
-def test_a_crash_in_the_middle_leaves_nothing(
-    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [8], [8], [8])
-    add = Ledger.add
-
-    def crash(ledger: Ledger, packed: Any) -> None:
-        if ledger.totals.documents == 2:
-            raise KeyboardInterrupt
-        add(ledger, packed)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(packing_module.Ledger, "add", crash)
-        with pytest.raises(KeyboardInterrupt):
-            pack(dataset, options_of(8, window_sequences=1))
-    assert list((tmp_path / "out").glob("plans/*")) == []
-    assert len(pack(dataset, options_of(8, window_sequences=1)).plan) == 3
-
-
 def test_a_crash_in_the_middle_keeps_the_plan_that_was_to_be_replaced(
     tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -609,11 +444,6 @@ def test_a_build_makes_a_plan_when_it_knows_the_length(
     assert made.plan.manifest.dataset_id == report.dataset.manifest.dataset_id
 
 
-def test_a_build_without_a_length_makes_none(tmp_path: Path, tokenizer_path: Path) -> None:
-    assert build_texts(tmp_path, tokenizer_path, ["ZZ"]).plans == ()
-    assert not (tmp_path / "out" / "plans").exists()
-
-
 def test_the_same_build_again_finds_dataset_and_plan_complete(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
@@ -637,15 +467,6 @@ def test_a_complete_dataset_is_given_further_plans_by_its_build(
         "best-fit-16",
         "best-fit-8",
     ]
-
-
-def test_a_build_that_overwrites_replaces_the_plans_too(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    build_texts(tmp_path, tokenizer_path, ["ZZ"], sequence_length=8)
-    shutil.rmtree(tmp_path / "data")
-    report = build_texts(tmp_path, tokenizer_path, ["ZZZZ"], sequence_length=8, overwrite=True)
-    assert [rows(made.plan) for made in report.plans] == [[[(0, 0, 5)]]]
 
 
 def test_a_validation_subset_is_given_a_plan_of_its_own(
@@ -675,20 +496,6 @@ def test_a_validation_subset_is_given_a_plan_of_its_own(
         assert plan.manifest.options["subset"] == subset
 
 
-def test_a_build_for_one_subset_makes_one_plan(tmp_path: Path, tokenizer_path: Path) -> None:
-    write_corpus(tmp_path / "data", num_files=1, per_file=50)
-    report = tokenmill.build(
-        tmp_path / "data",
-        tokenizer_path,
-        tmp_path / "out",
-        workers=1,
-        validation=0.5,
-        sequence_length=64,
-        subset="validation",
-    )
-    assert [made.plan.folder.name for made in report.plans] == ["best-fit-64-validation"]
-
-
 def test_a_build_whose_validation_subset_is_empty_succeeds(
     tmp_path: Path, tokenizer_path: Path
 ) -> None:
@@ -713,16 +520,6 @@ def test_a_weight_that_is_none_is_found_before_anything_is_built(
             weight=[weight],
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_options_of_plans_are_no_part_of_what_a_dataset_is(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    ids = [
-        build_texts(tmp_path / str(n), tokenizer_path, ["ZZ"], **options).dataset.manifest
-        for n, options in enumerate([{}, {"sequence_length": 8, "at_cuts": "eos"}])
-    ]
-    assert ids[0] == ids[1]
 
 
 # Cuts at boundaries. With the throwaway tokenizer every character below is a token.
@@ -761,42 +558,6 @@ def test_a_cut_moves_back_to_the_end_of_a_sentence_within_the_slack(
 ) -> None:
     texts = ["ZZZZZ." + "ZZZZZZZZ.ZZ"]
     found = split_texts(tmp_path, tokenizer_path, texts, 8, slack=slack)
-    assert found == expected
-
-
-def test_the_last_boundary_within_the_slack_is_taken(tmp_path: Path, tokenizer_path: Path) -> None:
-    found = split_texts(tmp_path, tokenizer_path, ["ZZ.Z!Z?ZZZZZZ"], 8, slack=8)
-    assert found == ["ZZ.Z!Z?", "ZZZZZZ" + EOS]
-
-
-def test_a_boundary_at_the_full_length_is_no_shorter(tmp_path: Path, tokenizer_path: Path) -> None:
-    found = split_texts(tmp_path, tokenizer_path, ["ZZZZZZZ.ZZ"], 8, slack=8)
-    assert found == ["ZZZZZZZ.", "ZZ" + EOS]
-
-
-def test_without_a_boundary_the_cut_is_at_the_full_length(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    found = split_texts(tmp_path, tokenizer_path, ["Z" * 20], 8)
-    assert found == ["Z" * 8, "Z" * 8, "ZZZZ" + EOS]
-
-
-def test_what_fits_is_not_cut(tmp_path: Path, tokenizer_path: Path) -> None:
-    assert split_texts(tmp_path, tokenizer_path, ["Z.ZZ.ZZ"], 8) == ["Z.ZZ.ZZ" + EOS]
-
-
-@pytest.mark.parametrize(
-    ("split_at", "expected"),
-    [
-        ("sentence", ["Z\nZZZ.", "ZZZZZZZZ", "Z" + EOS]),
-        ("line", ["Z\n", "ZZZ.ZZZZ", "ZZZZZ" + EOS]),
-    ],
-)
-def test_a_line_is_no_sentence(
-    split_at: Any, expected: list[str], tmp_path: Path, tokenizer_path: Path
-) -> None:
-    texts = ["Z\nZZZ.ZZZZZZZZZ"]
-    found = split_texts(tmp_path, tokenizer_path, texts, 8, slack=8, split_at=split_at)
     assert found == expected
 
 
@@ -915,12 +676,6 @@ def test_a_strategy_that_cannot_meet_the_options_says_why(corpus: Dataset) -> No
     assert all((row.figures is None) == bool(row.objection) for row in found.values())
 
 
-def test_a_comparison_gives_the_figures_of_the_plans(corpus: Dataset, tmp_path: Path) -> None:
-    for row in compare(corpus, options_of(64, smallest_bucket=16, window_sequences=50)):
-        options = options_of(64, packing=row.packing, smallest_bucket=16, window_sequences=50)
-        assert row.figures == pack(corpus, options, tmp_path / row.packing).figures
-
-
 def test_the_name_of_a_plan_is_strategy_length_and_subset(corpus: Dataset) -> None:
     names = [
         plan_folder(corpus, options).relative_to(corpus.folder).as_posix()
@@ -931,15 +686,3 @@ def test_the_name_of_a_plan_is_strategy_length_and_subset(corpus: Dataset) -> No
         )
     ]
     assert names == ["plans/best-fit-64", "plans/next-fit-4096", "plans/best-fit-64-validation"]
-
-
-def test_a_plan_in_its_dataset_has_a_name_that_can_be_copied(corpus: Dataset) -> None:
-    with pytest.raises(UserError, match="a plan cannot have this name") as caught:
-        pack(corpus, options_of(64), corpus.folder / "plans" / "aux")
-    assert caught.value.why == "'aux' is the name of a device on Windows"
-
-
-def test_a_plan_holds_its_options(corpus: Dataset, tmp_path: Path) -> None:
-    options = options_of(64, packing="next-fit", max_segments=3, long_documents="keep-both-ends")
-    plan = pack(corpus, options, tmp_path / "plan").plan
-    assert msgspec.convert(plan.manifest.options, PackOptions) == options
