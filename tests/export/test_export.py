@@ -214,23 +214,6 @@ def test_columns_are_written_in_the_order_they_are_named(
     assert manifest.dtypes == {"position_ids": "int32", "input_ids": "int32"}
 
 
-def test_datasets_loads_the_parquet_files_too(
-    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True, raising=False)
-    manifest = export(
-        dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40)
-    ).manifest
-    files = [str(tmp_path / "rows" / file.name) for file in manifest.files]
-    loaded = datasets.load_dataset(
-        "parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache")
-    )
-    assert loaded.column_names == COLUMNS
-    expected = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
-    assert_equal(as_arrays(loaded.with_format("arrow")[:]), expected)
-
-
 # What is written, and in how many files.
 
 
@@ -297,27 +280,6 @@ def test_a_file_takes_no_more_memory_than_it_may(
     per_file = limit // row_bytes
     number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
     assert number == -(-len(plan) // per_file) > 5
-
-
-@pytest.mark.parametrize("labels", ["aligned", "next"])
-@pytest.mark.parametrize("tokens_at_once", [1, 7 * LENGTH, 1 << 20])
-def test_how_many_tokens_are_assembled_at_once_changes_no_row(
-    format_name: Any,
-    tokens_at_once: int,
-    labels: Labels,
-    tmp_path: Path,
-    dataset: Dataset,
-    plan: Plan,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(export_rows, "CHUNK_TOKENS", tokens_at_once)
-    options = ExportOptions(
-        format=format_name, sequences_per_file=20, max_sequences=50, labels=labels
-    )
-    export(dataset, plan, tmp_path / "rows", options)
-    order = shuffled(plan, 0).tolist()[:50]
-    found = read(tmp_path / "rows", format_name)
-    assert_equal(found, expected_columns(dataset, plan, order, labels))
 
 
 def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: Dataset) -> None:
@@ -512,11 +474,3 @@ def test_no_file_stays_open(
     export(dataset, plan, tmp_path / "rows", ExportOptions(format="npy", sequences_per_file=40))
     assert opened
     assert all(file.closed for file in opened)
-
-
-def test_an_option_that_there_is_not_is_refused_with_the_nearest_one(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    options: dict[str, Any] = {"label": "next"}
-    with pytest.raises(UserError, match=r"label: unknown option; did you mean labels\?"):
-        tokenmill.export_rows(dataset.folder, plan, tmp_path / "rows", **options)

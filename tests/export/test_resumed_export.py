@@ -340,24 +340,6 @@ def test_two_processes_do_not_export_to_one_folder(
     assert not export(dataset, plan, tmp_path / "rows").already_there
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("uint16", 2), ("int32", 4)])
-def test_pt_files_of_ids_only_take_two_or_four_bytes_a_token(
-    dtype: Any, size: int, dataset: Dataset, plan: Plan, tmp_path: Path
-) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    options = ExportOptions(format="pt", columns=("input_ids",), dtype=dtype)
-    export(dataset, plan, tmp_path / "rows", options)
-    path = tmp_path / "rows" / "rows-32-00000.pt"
-    loaded = torch.load(path, weights_only=True, mmap=True)
-    assert list(loaded) == ["input_ids"]
-    assert str(loaded["input_ids"].dtype) == f"torch.{dtype}"
-    assert loaded["input_ids"].shape == (len(plan), 32)
-    assert path.stat().st_size < len(plan) * 32 * size + 2_000
-    export(dataset, plan, tmp_path / "npy", ExportOptions(format="npy"))
-    expected = np.load(tmp_path / "npy" / "rows-32-00000.input_ids.npy")
-    assert loaded["input_ids"].long().tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("file_format", ["npy", "parquet", "datasets"])
 def test_uint16_ids_are_read_by_the_official_readers(
     file_format: Any, dataset: Dataset, plan: Plan, tmp_path: Path

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loading_kit import digits, write_tokenizer
-from resume_kit import GLOBAL_BATCH, all_bytes, as_bytes, sharded, shown
+from resume_kit import GLOBAL_BATCH, all_bytes, sharded, shown
 
 import tokenmill
 from tokenmill import Dataset, MixtureSource
@@ -112,41 +112,6 @@ def test_a_rank_has_its_share_of_the_rows_in_their_order(dataset_of: DigitDatase
         ["1111111.", "33._____", "5555555.", "66._____"],
         ["2222222.", "44._____", "77._____", "8888888."],
     ]
-
-
-def test_a_batch_stays_what_it_is_when_later_ones_are_made(alone: Path) -> None:
-    batches = tokenmill.open(alone).batches("packed", global_batch_size=4, epochs=2)
-    kept, as_made = [], []
-    for batch in batches:
-        kept.append({name: v[1:] for name, v in batch.items() if isinstance(v, np.ndarray)})
-        as_made.append(as_bytes(kept[-1]))
-    assert len(kept) > 40
-    assert all_bytes(kept) == as_made
-
-
-def test_all_given_out_is_an_error_to_iterate_over_again(dataset_of: DigitDataset) -> None:
-    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
-    assert len(list(batches)) == len(batches) == 3
-    error = refused(lambda: next(iter(batches)))
-    assert error.what == "no batches left: all have been returned already"
-    assert error.why == "the next step would be step 3"
-    assert error.hint.startswith("ask for more epochs, or ")
-
-
-def test_other_steps_do_not_exist(dataset_of: DigitDataset) -> None:
-    batches = dataset_of(TEXTS, **NEXT_FIT).batches(global_batch_size=1)
-    assert refused(lambda: batches.batch(-1)).what == "step -1 does not exist"
-    assert refused(lambda: batches.digest(3)).what == "step 3 does not exist"
-    assert refused(lambda: batches.rows_of_ranks(3)).what == "step 3 does not exist"
-
-
-# Rows of several lengths.
-
-
-def test_tokens_that_are_not_those_of_one_row_are_refused(alone: Path) -> None:
-    error = refused(lambda: tokenmill.open(alone).batches("buckets", tokens_per_batch=31))
-    assert error.what == "the global batch is smaller than a row"
-    assert error.why.startswith("it has 0 rows of 32 tokens")
 
 
 # Options.
@@ -443,32 +408,6 @@ def _ids(dataset: Dataset) -> dict[str, str]:
         "tokenizer": dataset.manifest.tokenizer.sha256,
         "plan": tokenmill.open_plan(dataset, "only").manifest.plan_id,
     }
-
-
-def test_a_state_of_another_mixture_is_refused_with_the_differences(
-    dataset_of: DigitDataset,
-) -> None:
-    one, other = (dataset_of(texts, **NEXT_FIT) for texts in (TEXTS, TEXTS[::-1]))
-
-    def mixed(*datasets: Dataset, share: float = 1.0, **options: Any) -> tokenmill.Batches:
-        sources = [
-            MixtureSource(dataset=each, plan=tokenmill.open_plan(each, "only"), share=share)
-            for each in datasets
-        ]
-        return tokenmill.mix_batches(sources, batch_size=1, **options)
-
-    state = mixed(one, other).state_dict()
-    assert differences(state, mixed(one)) == [
-        "sources: 2 in the state, 1 here",
-        "shares: [[[0, 1.0]], [[0, 1.0]]] in the state, [[[0, 1.0]]] here",
-        "tokens: [None, None] in the state, [None] here",
-    ]
-    assert differences(state, mixed(one, one, share=0.5, when_one_ends="go on")) == [
-        f"dataset of source 1: {_ids(other)['dataset']} in the state, {_ids(one)['dataset']} here",
-        f"plan of source 1: {_ids(other)['plan']} in the state, {_ids(one)['plan']} here",
-        "shares: [[[0, 1.0]], [[0, 1.0]]] in the state, [[[0, 0.5]], [[0, 0.5]]] here",
-        "when_one_ends: stop in the state, go on here",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -71,28 +71,6 @@ def test_wrong_phases_are_refused(phases: list[Phase], what: str) -> None:
     assert caught.value.what == what
 
 
-def test_no_phases_at_all_are_refused() -> None:
-    with pytest.raises(UserError):
-        Curriculum(np.arange(10), keys, 2, ())
-
-
-@pytest.mark.parametrize("batch_size", [0, -2])
-def test_a_batch_without_sequences_is_refused(batch_size: int) -> None:
-    with pytest.raises(UserError):
-        curriculum_of(batch_size=batch_size)
-
-
-def test_a_refused_phase_changes_nothing() -> None:
-    curriculum = curriculum_of(Phase(by="length", bands=10))
-    before = batches(curriculum)
-    with pytest.raises(UserError):
-        curriculum.change(Phase(first_step=0))
-    with pytest.raises(KeyError):
-        curriculum.change(Phase(first_step=1, by="unknown"))
-    assert batches(curriculum) == before
-    assert len(curriculum.state_dict()["phases"]) == 1
-
-
 # States.
 
 

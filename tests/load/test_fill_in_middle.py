@@ -117,17 +117,6 @@ def test_whole_rows(dataset: Dataset, plan: Plan, labels: str) -> None:
     assert rows(batches, "segment_ids") == [[*[0] * 13, *[-1] * 7], [*[0] * 10, *[1] * 9, -1]]
 
 
-def test_a_batch_has_its_loss_weights_and_edges_from_the_rows_that_were_cut(
-    dataset: Dataset, plan: Plan
-) -> None:
-    columns = ("num_targets", "cu_seqlens", "max_seqlen", "loss_weights")
-    batch = cut(dataset, plan, seed=4, global_batch_size=2, columns=columns).batch(0)
-    assert batch["num_targets"] == 12 + 9 + 8
-    assert batch["cu_seqlens"].tolist() == [0, 13, 20, 30, 39, 40, 40]
-    assert batch["max_seqlen"] == 13
-    assert batch["loss_weights"].sum() == 29
-
-
 # What stands around a text stays where it is.
 
 
@@ -371,23 +360,6 @@ def test_options_that_contradict_it_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=why):
         cut(dataset, plan, **options)
-
-
-def test_windows_that_repeat_tokens_without_loss_are_refused(
-    dataset: Dataset, tmp_path: Path
-) -> None:
-    overlapping: dict[str, Any] = {"long_documents": "sliding-window", "overlap": 2}
-    plan = plan_of(
-        tmp_path / "plan",
-        dataset,
-        [[(0, 0, 6)], [(0, 4, 6)]],
-        sequence_length=20,
-        reserve=4,
-        **overlapping,
-    )
-    with pytest.raises(UserError, match="tokens repeated by windows are excluded"):
-        cut(dataset, plan)
-    assert len(segments(cut(dataset, plan, overlap_in_loss=True))) == 2
 
 
 def test_rows_that_a_curriculum_cuts_are_refused(dataset: Dataset, plan: Plan) -> None:

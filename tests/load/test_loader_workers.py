@@ -122,6 +122,37 @@ def resumes_exactly(
     assert state == run.states[stop]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "stop", "plan", "sources", "shuffle"),
+    [  # every pair of values of two columns stands in some line
+        ((1, 0), (8, 1), 1, "packed", 1, "global"),
+        ((2, 1), (1, 2), 2, "packed", 3, "blocks"),
+        ((3, 2), (2, 4), 3, "one piece a row", 1, "none"),
+        ((4, 4), (3, 0), 4, "one piece a row", 3, "global"),
+        ((8, 1), (4, 0), 5, "buckets", 1, "blocks"),
+        ((1, 2), (2, 0), 6, "packed", 3, "none"),
+        ((2, 4), (8, 2), 7, "buckets", 1, "global"),
+        ((3, 0), (1, 4), 5, "packed", 1, "blocks"),
+        ((4, 0), (2, 1), 1, "one piece a row", 3, "none"),
+        ((1, 4), (3, 1), 0, "buckets", 1, "none"),
+    ],
+)
+def test_ranks_and_workers_may_change(
+    before: tuple[int, int],
+    after: tuple[int, int],
+    stop: int,
+    plan: str,
+    sources: int,
+    shuffle: str,
+    corpora: dict[int, list[Path]],
+) -> None:
+    resumes_exactly(corpora[sources], plan, shuffle, stop, before, after)
+
+
+def test_workers_that_are_spawned_give_the_same(corpora: dict[int, list[Path]]) -> None:
+    resumes_exactly(corpora[3], "packed", "global", 8, (1, 0), (1, 2), "spawn")
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize(
@@ -317,6 +348,25 @@ def stateful() -> Iterator[Callable[..., Any]]:
 
 
 OLD_TORCHDATA = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+
+
+@OLD_TORCHDATA
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+def test_a_stateful_data_loader_resumes_where_it_was_stopped(
+    num_workers: int, every: int, stateful: Callable[..., Any], anew: Open, run: Run
+) -> None:
+    """Its state is that of its workers, at the last snapshot, and the steps since then."""
+    options = {"snapshot_every_n_steps": every}
+    whole = stateful(Loader(*anew()), num_workers, **options)
+    states = [whole.state_dict()]
+    for step, batch in enumerate(whole):
+        assert all_bytes([batch]) == all_bytes([run.batches[step]])
+        states.append(whole.state_dict())
+    for stop in range(0, len(run), 4):
+        other = stateful(Loader(*anew()), num_workers, **options)
+        other.load_state_dict(through_json(states[stop]))
+        assert all_bytes(other) == all_bytes(run.batches[stop:])
 
 
 @OLD_TORCHDATA

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,6 @@ from tokenmill.load.masks.forms import additive, dense, inverted, multiplicative
 from tokenmill.load.masks.rules import GlobalTokens
 
 BoolArray = npt.NDArray[np.bool_]
-CAUSAL = [mask for mask in BANDS if windows.band(mask, "").causal]
 
 masks = pytest.mark.parametrize("mask", MASKS, ids=repr)
 bands = pytest.mark.parametrize("mask", BANDS, ids=repr)
@@ -129,60 +127,6 @@ def of_block_mask(made: BlockMask, asked: BoolArray) -> BoolArray:
 # Boundaries.
 
 
-def test_forms_of_boundaries() -> None:
-    grid = grid_of([[3, 2], [6]], 6)
-    assert listed(varlen.flash_varlen(Window(4), grid, num_segments=5)) == {
-        "cu_seqlens_q": [0, 3, 5, 6, 12, 12],
-        "cu_seqlens_k": [0, 3, 5, 6, 12, 12],
-        "max_seqlen_q": 6,
-        "max_seqlen_k": 6,
-        "causal": True,
-        "window_size": (3, 0),
-    }
-    assert listed(varlen.hf_flash_kwargs(Causal(), grid)) == {
-        "cu_seq_lens_q": [0, 3, 5, 6, 12],
-        "cu_seq_lens_k": [0, 3, 5, 6, 12],
-        "max_length_q": 6,
-        "max_length_k": 6,
-    }
-    assert varlen.xformers_seqlens(Causal(), grid) == ([3, 2, 1, 6], [3, 2, 1, 6])
-    assert varlen.position_ids(Causal(), grid).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
-    assert varlen.seq_idx(grid).tolist() == [[0, 0, 0, 1, 1, 2], [0] * 6]
-    assert varlen.seq_idx(grid).dtype == np.int32
-
-
-def test_packed_sequence_parameters_of_megatron() -> None:
-    grid = grid_of([[3, 2]], 8)
-    edges = [0, 3, 5, 8]
-    assert listed(varlen.megatron_packed_seq_params(Causal(), grid)) == {
-        "qkv_format": "thd",
-        "cu_seqlens_q": edges,
-        "cu_seqlens_q_padded": edges,
-        "cu_seqlens_kv": edges,
-        "cu_seqlens_kv_padded": edges,
-        "max_seqlen_q": 3,
-        "max_seqlen_kv": 3,
-    }
-    tokens, places = [0, 3, 5], [0, 3, 8]
-    between = varlen.megatron_packed_seq_params(Causal(), grid, padding_between=True)
-    assert listed(between) == {
-        "qkv_format": "thd",
-        "cu_seqlens_q": tokens,
-        "cu_seqlens_q_padded": places,
-        "cu_seqlens_kv": tokens,
-        "cu_seqlens_kv_padded": places,
-        "max_seqlen_q": 5,
-        "max_seqlen_kv": 5,
-    }
-
-
-def listed(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as lists, once they are known to be of 32 bits."""
-    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
-    assert all(array.dtype == np.int32 for array in arrays.values())
-    return arguments | {name: array.tolist() for name, array in arrays.items()}
-
-
 @bands
 @any_grid
 @few
@@ -234,14 +178,6 @@ def flattened(seen: BoolArray) -> BoolArray:
     for row in range(rows):
         total[row, :, row] = seen[row]
     return total.reshape(rows * num_queries, rows * num_keys)
-
-
-@pytest.mark.parametrize("mask", CAUSAL, ids=repr)
-@uncached
-@few
-def test_positions_rebuild_the_mask(mask: Mask, grid: Grid) -> None:
-    rebuilt = Grid(varlen.of_position_ids(varlen.position_ids(mask, grid)))
-    assert np.array_equal(dense(mask, rebuilt), dense(mask, grid))
 
 
 @given(grid=grids(cached=False).filter(lambda grid: grid.num_rows > 0))

@@ -96,12 +96,6 @@ def through_json(values: dict[str, Any]) -> dict[str, Any]:
 # Small mixtures.
 
 
-def test_a_source_without_a_share_gives_nothing(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 9, share=0), source([ROW] * 5), source([3], share=0))
-    assert sources_in(schedule) == [[1]] * 5
-    assert [report.rows for report in schedule.report()] == [0, 5, 0]
-
-
 @pytest.mark.parametrize("shuffle", ["global", "blocks", "none"])
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_one_source_is_its_plan(rows: int, shuffle: Shuffle, source: SourceOf) -> None:
@@ -135,14 +129,6 @@ def test_shares_move_in_straight_lines_between_steps(source: SourceOf) -> None:
     rising = source([ROW] * 200, share=((0, 0.0), (10, 1.0)))
     found = sources_in(mixture(falling, rising, rows=10), most=13)
     assert [step.count(0) for step in found] == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
-
-
-def test_shares_stay_as_they_are_before_the_first_point_and_after_the_last(
-    source: SourceOf,
-) -> None:
-    moving = source([ROW] * 200, share=((3, 3.0), (5, 1.0)))
-    found = sources_in(mixture(moving, source([ROW] * 200), rows=12), most=8)
-    assert [step.count(0) for step in found] == [9, 9, 9, 9, 8, 6, 6, 6]
 
 
 # Ends.
@@ -180,14 +166,6 @@ def test_epochs_repeat_a_source_and_only_they_do(source: SourceOf) -> None:
     assert sorted(given) == [(sequence, epoch) for sequence in range(3) for epoch in range(4)]
     others = [(sequence, epoch) for number, sequence, epoch in rows if number == 1]
     assert sorted(others) == [(sequence, 0) for sequence in range(12)]
-
-
-def test_without_end_epochs_go_on(source: SourceOf) -> None:
-    schedule = mixture(source([ROW] * 3, epochs=None), rows=2)
-    batch = schedule.batch(1000)
-    assert batch is not None
-    assert batch.epochs.tolist() == [666, 667]
-    assert schedule.rows_left == 0
 
 
 # Reports.
@@ -438,20 +416,6 @@ def test_batches_taken_a_few_at_a_time_advance_a_mixture_once_a_step(
     assert advances == list(range(30))
 
 
-def test_a_jump_back_advances_from_the_nearest_checkpoint(
-    advances: list[int], monkeypatch: pytest.MonkeyPatch, source: SourceOf
-) -> None:
-    """Of 100 steps, no more than 8 are kept: every 16th."""
-    monkeypatch.setattr("tokenmill.load.steps.mixture.MOST_CHECKPOINTS", 8)
-    schedule = mixture(*endless(source), rows=2)
-    expected = shown(steps_in(schedule, most=100))
-    advances.clear()
-    assert shown([schedule.batch(70)]) == [expected[70]]
-    assert advances == list(range(64, 71))
-    assert shown([schedule.batch(3)]) == [expected[3]]
-    assert advances[7:] == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("rows", [1, 3, 4])
 @pytest.mark.parametrize("when_one_ends", ["stop", "go on"])
 def test_a_mixture_that_is_over_goes_on_with_more_epochs(
@@ -533,21 +497,6 @@ def test_a_state_of_other_options_is_refused(
         mix_batches(sources, **{**order, **change}).load_state_dict(state)
     assert caught.value.what == "the state belongs to another loader"
     assert caught.value.why == why
-
-
-def test_a_state_of_other_sources_is_refused(source: SourceOf) -> None:
-    first, *others = states_case(source)
-    state = through_json(mix_batches([first, *others], batch_size=1).state_dict())
-    shares = [[[point, [5, 1.0]], [[0, 1.0]], [[0, 0.5]]] for point in ([0, 2.0],)]
-    shares += [[[[0, 1.0]], [[0, 1.0]], [[0, 0.5]]]]
-    other_share = MixtureSource(dataset=first.dataset, plan=first.plan, epochs=2)
-    with pytest.raises(UserError) as caught:
-        mix_batches([other_share, *others], batch_size=1).load_state_dict(state)
-    assert caught.value.why == f"shares: {shares[0]} in the state, {shares[1]} here"
-    with pytest.raises(UserError, match="sources: 3 in the state, 2 here"):
-        mix_batches(others, batch_size=1).load_state_dict(state)
-    with pytest.raises(UserError, match="plan of source 0"):
-        mix_batches([others[0], first, others[1]], batch_size=1).load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -641,15 +590,6 @@ def test_rows_of_different_lengths_are_refused(
     assert error.why == "8 and 4 tokens"
 
 
-def test_a_plan_with_rows_of_several_lengths_is_refused(
-    datasets: list[Dataset], folders: Iterable[Path]
-) -> None:
-    made_of = {"sequence_length": ROW, "packing": "length-buckets", "smallest_bucket": 4}
-    plan = plan_of(next(iter(folders)), datasets[0], [[(0, 0, 4)]], **made_of)
-    error = refused(MixtureSource(dataset=datasets[0], plan=plan))
-    assert error.what == "the rows of the plan have several lengths"
-
-
 def test_a_plan_without_sequences_is_refused(
     source: SourceOf, datasets: list[Dataset], folders: Iterable[Path]
 ) -> None:
@@ -690,24 +630,9 @@ def test_points_out_of_order_are_refused(points: Points, source: SourceOf) -> No
     assert error.what == "the points of a share must be sorted by step"
 
 
-@pytest.mark.parametrize("when_one_ends", ["halt", "go-on", "", "Stop"])
-def test_another_end_than_these_is_refused(when_one_ends: str, source: SourceOf) -> None:
-    error = refused(source([ROW]), when_one_ends=when_one_ends)
-    assert error.what == "when_one_ends must be 'stop' or 'go on'"
-    assert error.why == f"got {when_one_ends!r}"
-
-
 def test_a_mixture_has_no_epochs_of_its_own(source: SourceOf) -> None:
     with pytest.raises(UserError, match="epochs cannot be set for a whole mixture"):
         mix_batches([source([ROW])], batch_size=1, epochs=2)
-
-
-def test_a_batch_smaller_than_a_row_is_refused(source: SourceOf) -> None:
-    with pytest.raises(UserError) as caught:
-        MixtureSchedule([source([ROW])], BatchSize(tokens=ROW - 1))
-    assert caught.value.what == "the global batch is smaller than a row"
-    assert caught.value.why == "it has 7 tokens, and a row has 8"
-    assert MixtureSchedule([source([ROW])], BatchSize(tokens=2 * ROW + 1)).row_counts == [2]
 
 
 # Sources by name.

@@ -171,14 +171,6 @@ def test_an_order_depends_on_all_that_it_is_made_of() -> None:
     assert unshuffled == list(range(60))
 
 
-def test_blocks_of_sequences_are_read_while_they_are_at_hand() -> None:
-    """Sixty-four blocks of 1024 sequences each, and then the next."""
-    order = Order(steps_from(1, 1 << 18), 0, "blocks")(0, np.arange(1 << 18)).reshape(4, -1)
-    blocks = [set((stretch // 1024).tolist()) for stretch in order]
-    assert [len(found) for found in blocks] == [64, 64, 64, 64]
-    assert sorted(set.union(*blocks)) == list(range(256))
-
-
 # In bands.
 
 
@@ -245,14 +237,6 @@ def test_a_column_that_was_not_kept_is_named_with_those_that_were(
     assert caught.value.what == "the documents table has no column 'quality'"
     assert caught.value.why == "it has score"
     assert caught.value.where == str(dataset.folder)
-
-
-def test_a_column_needs_the_dataset(dataset: Dataset, tmp_path: Path) -> None:
-    plan = planned(dataset, tmp_path, sequence_length=16)
-    with pytest.raises(
-        UserError, match="to sort by the column 'score', a curriculum needs the dataset"
-    ):
-        sequence_keys(plan, "score")
 
 
 @pytest.mark.parametrize(

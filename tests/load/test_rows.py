@@ -24,11 +24,10 @@ from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from conftest import write_jsonl
-from packing_kit import reseal_plan
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.records import Segments, Sequences
 from tokenmill.kernels import interpreted
-from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
+from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
@@ -356,46 +355,6 @@ def test_python_assembles_the_rows_of_compiled_code(
     assert by_python == by_code
 
 
-def test_rows_mix_shards_where_all_are_packed_together(
-    several_shards: Dataset, folders: Iterable[Path]
-) -> None:
-    plan = planned(folders, several_shards, sequence_length=40, window="global")
-    ends = np.cumsum([shard.entry.documents for shard in several_shards.shards])
-    shards = [
-        {int(np.searchsorted(ends, document, side="right")) for document, _, _ in plan.segments(i)}
-        for i in range(len(plan))
-    ]
-    assert max(map(len, shards)) >= 3
-
-
-@pytest.mark.parametrize("labels", CONVENTIONS)
-@pytest.mark.parametrize("corpus", ["several_shards", "with_spans"])
-def test_rows_of_length_buckets_are_padded_to_powers_of_two(
-    corpus: str, labels: Labels, request: pytest.FixtureRequest, folders: Iterable[Path]
-) -> None:
-    dataset: Dataset = request.getfixturevalue(corpus)
-    made_of = {"packing": "length-buckets", "smallest_bucket": 8, "sequence_multiple": 24}
-    plan = planned(folders, dataset, sequence_length=64, **made_of)
-    options = PackOptions(sequence_length=64, **made_of)
-    expected_lengths = []
-    for number in range(len(plan)):
-        tokens = sum(length for _, _, length in plan.segments(number))
-        bucket = next(size for size in (8, 16, 32, 64) if tokens <= size)
-        expected_lengths.append({8: 24, 16: 24, 32: 48, 64: 72}[bucket])
-    lengths = plan_row_lengths(plan)
-    assert lengths.tolist() == expected_lengths
-    assert set(expected_lengths) == {24, 48, 72}
-    texts = documents(dataset.folder)
-    spans = spans_of(dataset) if corpus == "with_spans" else None
-    reader = RowReader(dataset, plan, labels)
-    for row_length in (24, 48, 72):
-        numbers = np.flatnonzero(lengths == row_length)
-        assert as_model(reader.read(numbers, row_length)) == [
-            model_row(texts, plan.segments(number), options, labels, row_length, spans)
-            for number in numbers.tolist()
-        ]
-
-
 # What always holds, counted over pairs of tokens and without a model of rows.
 
 
@@ -447,21 +406,6 @@ def test_every_transition_of_a_document_is_trained_exactly_once(
     assert not rows.has_label[~rows.real].any()
 
 
-def test_few_files_are_open_however_many_shards_are_read(
-    several_shards: Dataset, folders: Iterable[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tokenmill.load.rows.shard_maps.MOST_MAPPED", 1)
-    dataset = Dataset(several_shards.folder)
-    plan = planned(folders, dataset, sequence_length=32, window="global")
-    expected = RowReader(Dataset(several_shards.folder), plan).read(np.arange(len(plan)), 32)
-    reader = RowReader(dataset, plan)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for sequence in range(0, len(plan), 7):
-        rows = reader.read(np.array([sequence]), 32)
-        assert rows.ids.tolist() == expected.ids[[sequence]].tolist()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3
-
-
 def test_sequences_that_do_not_exist_are_refused(build: Build, folders: Iterable[Path]) -> None:
     dataset = build(["123"])
     reader = RowReader(dataset, planned(folders, dataset, sequence_length=4))
@@ -496,44 +440,6 @@ def test_a_segment_that_does_not_exist_or_fit_is_named_as_damage(
     assert caught.value.why == why
     assert caught.value.where == str(tmp_path / "plan")
     assert shown_ids(RowReader(dataset, plan).read(np.array([0]), 8)) == ["67._____"]
-
-
-def test_a_document_number_beyond_63_bits_is_named_as_damage(tmp_path: Path, build: Build) -> None:
-    dataset = build(["12345"])
-    plan = plan_of(tmp_path / "plan", dataset, [[(-1, 0, 1)]], wide=True, sequence_length=8)
-    assert plan.documents.tolist() == [2**64 - 1]
-    with pytest.raises(VerificationError):
-        rows_of(dataset, plan, "aligned")
-
-
-def test_a_segment_without_tokens_is_named_as_damage(tmp_path: Path, build: Build) -> None:
-    """After a full row it would be written behind it."""
-    dataset = build(["12345"])
-    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 2), (0, 2, 0)]], sequence_length=8)
-    with pytest.raises(VerificationError):
-        rows_of(dataset, plan, "aligned")
-
-
-@pytest.mark.parametrize("offsets", [[0, 9], [0, -1], [1, 0], [-1, 1]])
-def test_offsets_that_lead_out_of_the_plan_are_named_as_damage(
-    offsets: list[int], tmp_path: Path, build: Build
-) -> None:
-    dataset = build(["12345"])
-    plan = plan_of(tmp_path / "plan", dataset, [[(0, 0, 2)]], sequence_length=8)
-    path = tmp_path / "plan" / "offsets.npy"
-    data = path.read_bytes()
-    path.write_bytes(data[:-16] + np.array(offsets, "<i8").tobytes())
-    reseal_plan(tmp_path / "plan")
-    with pytest.raises(VerificationError):
-        rows_of(dataset, Plan(plan.folder), "aligned")
-
-
-def test_rows_shorter_than_those_of_the_plan_are_refused(
-    several_shards: Dataset, folders: Iterable[Path]
-) -> None:
-    plan = planned(folders, several_shards, sequence_length=40)
-    with pytest.raises(VerificationError, match="longer than its row of 39 tokens"):
-        RowReader(several_shards, plan).read(np.arange(len(plan)), 39)
 
 
 def test_a_plan_of_another_dataset_is_refused(tmp_path: Path, build: Build) -> None:

@@ -38,23 +38,6 @@ def test_the_example_of_the_module() -> None:
     assert EXAMPLE.positions.tolist() == [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_everything_is_int32_as_kernels_ask_for() -> None:
-    arrays = (EXAMPLE.edges, EXAMPLE.lengths, EXAMPLE.ids, EXAMPLE.positions)
-    arrays += (EXAMPLE.padded_edges(9), EXAMPLE.part(0, 1).edges)
-    assert [array.dtype for array in arrays] == [np.int32] * 6
-
-
-# Rows given by the lengths of their segments.
-
-
-def test_no_rows_have_no_segments() -> None:
-    nothing = Segmentation.of_lengths([], 4)
-    assert shown(nothing) == (0, 4, [0], [])
-    assert nothing.max_length == 0
-    assert nothing.ids.shape == nothing.positions.shape == (0, 4)
-    assert nothing.padded_edges(2).tolist() == [0, 0, 0]
-
-
 # Edges that are no segmentation.
 
 
@@ -93,12 +76,6 @@ def test_rows_that_do_not_exist_are_refused(first: int, stop: int) -> None:
 
 
 # Edges of a fixed size.
-
-
-def test_edges_are_filled_up_with_empty_segments() -> None:
-    assert EXAMPLE.padded_edges(4).tolist() == [0, 3, 6, 7, 14]
-    assert EXAMPLE.padded_edges(7).tolist() == [0, 3, 6, 7, 14, 14, 14, 14]
-    assert EXAMPLE.edges.tolist() == [0, 3, 6, 7, 14]
 
 
 def test_too_many_segments_for_the_size_are_refused() -> None:

@@ -95,7 +95,7 @@ def plain_losses(loader: Callable[..., Loader]) -> Losses:
     return train(model, torch.optim.Adam(model.parameters(), 0.1), islice(loader(), STEPS))
 
 
-@pytest.mark.parametrize("num_workers", [None, 0, 2], ids=["loader", "0 workers", "2 workers"])
+@pytest.mark.parametrize("num_workers", [None, 2], ids=["loader", "2 workers"])
 def test_a_plain_loop_is_resumed_by_the_step(
     num_workers: int | None, loader: Callable[..., Loader], plain_losses: Losses
 ) -> None:
@@ -112,17 +112,6 @@ def test_a_plain_loop_is_resumed_by_the_step(
 
 
 # Hugging Face Trainer.
-
-
-def tiny_gpt2() -> Any:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=12, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0,
-        eos_token_id=0, pad_token_id=10, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        loss_type="ForCausalLM",
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config)
 
 
 def tiny_llama() -> Any:
@@ -154,12 +143,8 @@ def hugging_face_losses(model: Any, batches: Any, folder: Path, **more: Any) -> 
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize(("make_model", "num_workers"), [(tiny_gpt2, None), (tiny_llama, 2)])
 def test_a_hugging_face_trainer_is_resumed_by_the_step(
-    make_model: Callable[[], Any],
-    num_workers: int | None,
-    loader: Callable[..., Loader],
-    tmp_path: Path,
+    loader: Callable[..., Loader], tmp_path: Path
 ) -> None:
     """Its checkpoint has the model; `ignore_data_skip`, for the loader skips nothing it needs."""
     transformers = pytest.importorskip("transformers")
@@ -168,22 +153,18 @@ def test_a_hugging_face_trainer_is_resumed_by_the_step(
         def on_step_end(self, arguments: Any, state: Any, control: Any, **rest: Any) -> None:
             control.should_training_stop = state.global_step == STOP
 
-    def batches(source: Loader) -> Any:
-        return source if num_workers is None else source.dataloader(num_workers)
-
-    whole = hugging_face_losses(make_model(), batches(loader()), tmp_path / "whole")
+    whole = hugging_face_losses(tiny_llama(), loader().dataloader(2), tmp_path / "whole")
     assert len(whole) == STEPS
     assert 0 < whole[-1] < whole[0] < 3
     parts, first = tmp_path / "parts", loader()
-    hugging_face_losses(make_model(), batches(first), parts, callbacks=[Stop()])
+    hugging_face_losses(tiny_llama(), first.dataloader(2), parts, callbacks=[Stop()])
     second = loader()
     second.load_state_dict(through_json(first.state_dict(step=STOP)))
-    assert hugging_face_losses(make_model(), batches(second), parts) == whole
+    assert hugging_face_losses(tiny_llama(), second.dataloader(2), parts) == whole
 
 
-@pytest.mark.parametrize("make_model", [tiny_gpt2, tiny_llama])
 def test_a_loader_given_to_a_trainer_as_its_dataset_is_not_trained_on_in_silence(
-    make_model: Callable[[], Any], loader: Callable[..., Loader], tmp_path: Path
+    loader: Callable[..., Loader], tmp_path: Path
 ) -> None:
     """The Trainer would make a batch of batches of it."""
     transformers = pytest.importorskip("transformers")
@@ -192,7 +173,7 @@ def test_a_loader_given_to_a_trainer_as_its_dataset_is_not_trained_on_in_silence
         per_device_train_batch_size=2, save_strategy="no",
     )  # fmt: skip
     dataset = loader(columns=("input_ids", "labels"))
-    trainer = transformers.Trainer(make_model(), arguments, train_dataset=dataset)
+    trainer = transformers.Trainer(tiny_llama(), arguments, train_dataset=dataset)
     with pytest.raises(UserError, match="cannot make a DataLoader from a tokenmill loader"):
         trainer.train()
 
@@ -226,36 +207,21 @@ def loader(**ranks):
         "packed", global_batch_size=16, columns=("input_ids",), **ranks
     )
 
-def text_loader(**ranks):
-    return tokenmill.text_loader(
-        f"{sys.argv[1]}/../0.jsonl", sys.argv[4], sequence_length=16, global_batch_size=4,
-        dropout=0.5, columns=("input_ids",), **ranks
-    )
-
 def prepared(way):
     ours = {"rank": rank, "world_size": world_size}
     if way == "as they are":
         return [accelerator.prepare(loader(**ours)), loader(**ours).dataloader(1)]
-    ours = {"whole": {"world_size": 1}, "nothing said": {}}.get(way, ours)
-    make = text_loader if len(sys.argv) > 4 else loader
     workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if way == "spawned" else {}
-    return [accelerator.prepare(make(**ours).dataloader(**workers))]
+    return [accelerator.prepare(loader(**ours).dataloader(**workers))]
 
-for way in sys.argv[2].split(", "):
-    found = [[batch["input_ids"] for batch in batches] for batches in prepared(way)]
-    torch.save(found, f"{sys.argv[3]}/{way} {rank}.pt")
+found = [[batch["input_ids"] for batch in batches] for batches in prepared(sys.argv[2])]
+torch.save(found, f"{sys.argv[3]}/{rank}.pt")
 accelerator.end_training()  # else processes that still talk to each other may abort
 """
 
 
-def accelerate_two_ranks(
-    ways: str, folder: Path, out: Path, *tokenizer: Path
-) -> list[tuple[int, str]]:
-    """Two processes that take all batches, as `accelerate launch` would start them.
-
-    They do so in each of the ways (", " between them) up to one that is refused. With a tokenizer,
-    of the texts of a dataset in place of its plan. The exit code and the standard error of each.
-    """
+def accelerate_two_ranks(way: str, folder: Path, out: Path) -> list[tuple[int, str]]:
+    """The exit codes and standard errors of two processes, as `accelerate launch` starts them."""
     pytest.importorskip("accelerate")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -264,7 +230,7 @@ def accelerate_two_ranks(
     common |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, folder, ways, out, *tokenizer],
+            [sys.executable, "-c", TWO_RANKS, folder, way, out],
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
@@ -275,37 +241,25 @@ def accelerate_two_ranks(
     return [(process.returncode, error) for process, error in zip(processes, errors, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def two_ranks(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[tuple[int, str]]]:
-    """What was found in three ways, of which the last is refused; and how both ranks ended."""
-    out = tmp_path_factory.mktemp("ranks")
-    return out, accelerate_two_ranks("as they are, whole, nothing said", folder, out)
-
-
-def test_under_accelerate_each_of_two_ranks_has_its_rows(
-    folder: Path, two_ranks: tuple[Path, list[tuple[int, str]]]
-) -> None:
+def test_under_accelerate_each_of_two_ranks_has_its_rows(folder: Path, tmp_path: Path) -> None:
     """A Loader, which `prepare` gives back as it is; a DataLoader, if `prepare` does not get it."""
+    accelerate_two_ranks("as they are", folder, tmp_path)
     for rank in (0, 1):
         batches = tokenmill.open(folder).batches(
             "packed", global_batch_size=16, rank=rank, world_size=2
         )
         expected = [batch["input_ids"].tolist() for batch in batches]
-        of_loader, of_data_loader = torch.load(two_ranks[0] / f"as they are {rank}.pt")
+        of_loader, of_data_loader = torch.load(tmp_path / f"{rank}.pt")
         assert [ids.tolist() for ids in of_loader] == expected
         assert [ids.tolist() for ids in of_data_loader] == expected
 
 
-@pytest.mark.parametrize(
-    ("way", "of_text"), [("prepared", False), ("prepared", True), ("spawned", False)]
-)
+@pytest.mark.parametrize("way", ["prepared", "spawned"])
 def test_a_data_loader_that_accelerate_prepares_is_not_divided_once_more_in_silence(
-    way: str, of_text: bool, folder: Path, tmp_path: Path, tokenizer_path: Path
+    way: str, folder: Path, tmp_path: Path
 ) -> None:
     """Accelerate would give both ranks rows of the first one only, and nobody the others."""
-    ended = accelerate_two_ranks(way, folder, tmp_path, *[tokenizer_path] * of_text)
+    ended = accelerate_two_ranks(way, folder, tmp_path)
     assert all(code for code, _ in ended)
     message = "Accelerate would split the batches of the first rank among all ranks"
     assert any(f"UserError: {message}" in error for _, error in ended), ended
@@ -370,22 +324,16 @@ OF_LIGHTNING = [
 ]
 
 
-def data_loader(source: Loader) -> Any:
-    return source.dataloader(2)
-
-
 @pytest.mark.filterwarnings(*OF_LIGHTNING)
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended:UserWarning")
-@pytest.mark.parametrize("epochs", [1, None])
 def test_lightning_with_a_data_loader_is_resumed_by_the_step(
-    epochs: int | None,
     lightning_losses: Callable[..., Losses],
     loader: Callable[..., Loader],
     plain_losses: Losses,
 ) -> None:
-    """Also where there is no length, and Lightning is one batch ahead."""
-    first = loader(epochs=epochs)
-    assert lightning_losses(data_loader(first), STOP + 1) == plain_losses[: STOP + 1]
-    second = loader(epochs=epochs)
+    """Where there is no length, and Lightning is one batch ahead."""
+    first = loader(epochs=None)
+    assert lightning_losses(first.dataloader(2), STOP + 1) == plain_losses[: STOP + 1]
+    second = loader(epochs=None)
     second.load_state_dict(through_json(first.state_dict(step=STOP)))
-    assert lightning_losses(data_loader(second), STEPS, resume=True) == plain_losses[STOP:]
+    assert lightning_losses(second.dataloader(2), STEPS, resume=True) == plain_losses[STOP:]

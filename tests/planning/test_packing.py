@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from corpora import contents, write_corpus
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import OutputConflictError, StorageError, UserError
-from tokenmill.encode.words.patterns import QWEN2_SPLIT
 from tokenmill.pack import planning as packing_module
 from tokenmill.pack.comparison import compare
 from tokenmill.pack.figures import Figures
@@ -26,7 +24,6 @@ from tokenmill.pack.planning import boundary_tables, pack, plan_folder
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan
-from tokenmill.store.stored_reference import open_reference
 
 STRATEGIES = get_args(Packing)
 EOS = "<|endoftext|>"
@@ -328,19 +325,6 @@ def test_a_plan_of_another_dataset_conflicts_and_is_not_opened(
     assert caught.value.why == "its dataset differs"
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_that_is_no_plan_is_kept(
-    overwrite: bool, tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    with pytest.raises(OutputConflictError, match="the folder of the plan already exists"):
-        pack(dataset, options_of(8), tmp_path / "mine", overwrite=overwrite)
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
 def test_the_folder_of_the_dataset_is_no_place_for_a_plan(
     tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,20 +437,6 @@ def test_the_same_build_again_finds_dataset_and_plan_complete(
     assert again.snapshot is None
     assert [made.already_there for made in again.plans] == [True]
     assert contents(tmp_path / "out") == before
-
-
-def test_a_complete_dataset_is_given_further_plans_by_its_build(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    build_texts(tmp_path, tokenizer_path, ["ZZ", "ZZZZ"])
-    for length in (8, 16):
-        report = build_texts(tmp_path, tokenizer_path, ["ZZ", "ZZZZ"], sequence_length=length)
-        assert report.snapshot is None
-        assert [made.already_there for made in report.plans] == [False]
-    assert sorted(path.name for path in (tmp_path / "out" / "plans").iterdir()) == [
-        "best-fit-16",
-        "best-fit-8",
-    ]
 
 
 def test_a_validation_subset_is_given_a_plan_of_its_own(
@@ -609,22 +579,6 @@ def test_boundaries_are_found_in_every_shard_and_window(
             "ZZZZZ" + EOS,
         ]
         assert_every_token_stands_once(plan, dataset)
-
-
-def test_a_vocabulary_with_gaps_splits_at_boundaries(tmp_path: Path) -> None:
-    ranks = tmp_path / "bytes.tiktoken"
-    ranks.write_bytes(b"".join(b64encode(bytes([n])) + b" %d\n" % n for n in range(256)))
-    (tmp_path / "specials.json").write_text(
-        json.dumps({EOS: 300})
-    )  # no token has an id from 256 to 299
-    specials = {"pattern": QWEN2_SPLIT, "specials_from": tmp_path / "specials.json"}
-    built = build_texts(tmp_path, ranks, ["Aa. Bb. Cccc. Ddd."], **specials)
-    options = PackOptions(sequence_length=14, long_documents="split-at-boundary", slack=10)
-    plan = pack(built.dataset, options, tmp_path / "plan").plan
-    reference, ids = open_reference(built.dataset), built.dataset.shards[0].ids
-    pieces = [part for sequence in range(len(plan)) for part in plan.segments(sequence)]
-    shown = [reference.decode(ids[start : start + length]) for _, start, length in sorted(pieces)]
-    assert shown == ["Aa. Bb. Cccc.", " Ddd." + EOS]
 
 
 def boundary_tokens(dataset: Dataset, kind: str) -> list[str]:
