@@ -333,15 +333,11 @@ def test_rows_that_would_leak_are_refused(columns: str, what: str) -> None:
     assert caught.value.hint
 
 
-def test_a_transformers_that_does_not_look_at_positions_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from transformers import masking_utils
-
-    monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
-    with pytest.raises(UserError, match=r"transformers .* does not keep documents") as caught:
-        collator()
-    assert caught.value.hint == "pip install 'transformers>=5.0'"
+@pytest.mark.parametrize("kind", ["opt", "falcon"])
+def test_a_model_that_does_not_look_at_positions_is_refused(kind: str) -> None:
+    with pytest.raises(UserError, match="does not keep documents of a row apart") as caught:
+        collator(tiny_model("eager", kind))
+    assert "of the change in its own logits" in caught.value.why
 
 
 def test_labels_of_the_next_token_would_be_shifted_twice_and_are_refused() -> None:

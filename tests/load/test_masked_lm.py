@@ -294,4 +294,4 @@ def test_rows_that_are_cut_hide_what_whole_ones_do(
 def test_wrong_rules_are_refused(change: dict[str, Any], dataset: Dataset, plan: Plan) -> None:
     with pytest.raises(UserError) as caught:
         open_batches(dataset, plan, batch_size=1, masked_lm={**HALF, **change})
-    assert caught.value.what == "invalid loader option"
+    assert caught.value.what == "the loader has 1 problem"

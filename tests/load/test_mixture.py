@@ -222,7 +222,7 @@ def is_bounded(found: Deviations) -> bool:
     return all(behind - 0.1 <= value <= ROW + 0.1 for row in found for value in row)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     fills=st.lists(FILLS, min_size=1, max_size=5),
     shares=st.lists(SHARES, min_size=5, max_size=5),
@@ -240,7 +240,7 @@ def test_no_prefix_of_rows_is_far_from_the_shares(
     assert is_bounded(found)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     fills=st.lists(FILLS, min_size=2, max_size=4),
     ends=st.lists(st.tuples(SHARES, SHARES), min_size=4, max_size=4),
@@ -327,7 +327,7 @@ def mixture_of(case: dict[str, Any], sources: list[MixtureSource]) -> MixtureSch
     return mixture(*sources, **{name: case[name] for name in names})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(case=mixtures())
 def test_each_source_gives_its_epochs_in_order_and_no_row_twice(
     case: dict[str, Any], source: SourceOf

@@ -123,7 +123,7 @@ def test_steps_are_those_of_the_model(size: int, windows: list[int]) -> None:
     assert steps.sequences(np.arange(sum(windows))).tolist() == flat + rest
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     size=st.integers(1, 9),
     windows=WINDOWS,

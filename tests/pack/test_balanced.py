@@ -74,7 +74,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], int, int, int | None]:
     return sizes, length, draw(st.integers(1, 12)), limit
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 @example(([1] * 100, 100, 3, None))
 @example(([6] * 17 + [5] * 12 + [4] * 16, 12, 11, None))  # best fit, two of its sequences split

@@ -37,7 +37,7 @@ def fewest(sizes: list[int], length: int) -> int:
     return of(tuple(sorted(sizes, reverse=True)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 30).flatmap(
         lambda length: st.tuples(st.lists(st.integers(1, length), max_size=7), st.just(length))
@@ -54,7 +54,7 @@ def test_the_bound_lies_between_the_tokens_and_the_fewest_sequences(
     assert fewest(sizes, length) <= len(pack_sizes("best-fit", sizes, length))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 60).flatmap(
         lambda length: st.tuples(st.lists(st.integers(1, length), max_size=60), st.just(length))

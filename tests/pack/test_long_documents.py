@@ -138,7 +138,7 @@ def test_without_boundaries_there_is_no_split_at_boundaries() -> None:
         cut_up([9], 4, long_documents="split-at-boundary")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.booleans(), min_size=1, max_size=60),
     st.integers(3, 20),
@@ -194,7 +194,7 @@ def strides(draw: st.DrawFn) -> tuple[int, int, int]:
     return draw(st.integers(1, 80)), length, draw(st.integers(0, length - 1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(strides())
 @example((80, 20, 19))
 def test_windows_are_those_of_the_definition(case: tuple[int, int, int]) -> None:
@@ -215,7 +215,7 @@ def numbers() -> Tokenizer:
     return tokenizer
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(strides())
 def test_windows_are_those_of_hugging_face_tokenizers(
     numbers: Tokenizer, case: tuple[int, int, int]

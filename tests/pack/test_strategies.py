@@ -204,7 +204,7 @@ def sizes_and_length(draw: st.DrawFn) -> tuple[list[int], int]:
     return draw(st.lists(st.integers(1, longest), max_size=80)), length
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sizes_and_length(), st.integers(1, 80))
 def test_first_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int], limit: int) -> None:
     sizes, length = case
@@ -213,7 +213,7 @@ def test_first_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int], li
     assert documents_of(sequences) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sizes_and_length())
 def test_best_fit_is_the_procedure_of_textbooks(case: tuple[list[int], int]) -> None:
     sizes, length = case

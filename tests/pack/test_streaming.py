@@ -96,7 +96,7 @@ def test_documents_may_have_numbers_beyond_32_bits() -> None:
     assert pushed(packer, [5, 3], first=2**40) == [[(2**40, 0, 5), (2**40 + 1, 0, 3)]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams())
 def test_portions_do_not_matter(case: tuple[list[int], dict[str, Any], list[int]]) -> None:
     sizes, made_with, edges = case
@@ -105,7 +105,7 @@ def test_portions_do_not_matter(case: tuple[list[int], dict[str, Any], list[int]
     assert rows == in_portions(StreamPacker(**made_with), sizes, list(range(1, len(sizes))))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams())
 def test_sequences_are_those_of_the_rule(case: tuple[list[int], dict[str, Any], list[int]]) -> None:
     sizes, made_with, edges = case

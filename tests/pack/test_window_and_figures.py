@@ -281,7 +281,7 @@ def check_the_books(case: Case) -> None:
     assert figures.lower_bound is None or figures.lower_bound <= figures.sequences
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_the_same_window_gives_the_same_sequences(case: Case) -> None:
     first = pack_window(case.window(), case.options).sequences
