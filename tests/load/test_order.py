@@ -118,7 +118,6 @@ def test_steps_are_those_of_the_model(size: int, windows: list[int]) -> None:
     steps = steps_from(size, *windows)
     flat = [sequence for step in expected for sequence in step]
     assert steps.num_steps == len(expected)
-    assert steps.firsts.tolist() == [step[0] for step in expected]
     assert steps.rest.tolist() == rest
     assert steps.sequences(np.arange(sum(windows))).tolist() == flat + rest
 

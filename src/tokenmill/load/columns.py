@@ -12,6 +12,7 @@ A row of 7 tokens: a document 7 8 9 that continues with 5, a document 3 4 2, one
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -119,14 +120,6 @@ def columns_of(content: BatchContent) -> Batch:
     return {name: COLUMNS[name](content) for name in content.options.columns}
 
 
-def _input_ids(content: BatchContent) -> npt.NDArray[Any]:
-    return content.masked[0]
-
-
-def _labels(content: BatchContent) -> npt.NDArray[Any]:
-    return content.masked[1]
-
-
 def _position_ids(content: BatchContent) -> npt.NDArray[Any]:
     """int64, or float32 if positions are scaled."""
     rows, options = content.rows, content.options
@@ -156,33 +149,11 @@ def _document_positions(content: BatchContent) -> Int64Array:
     return firsts
 
 
-def _cu_seqlens(content: BatchContent) -> Int32Array:
-    """int32, shape (most_segments + 1,)."""
-    return content.rows.segmentation.padded_edges(content.most_segments)
-
-
-def _max_seqlen(content: BatchContent) -> int:
-    return content.rows.segmentation.max_length
-
-
-def _segment_ids(content: BatchContent) -> Int32Array:
-    """int32; -1 for padding."""
-    return content.rows.segmentation.ids
-
-
-def _task_ids(content: BatchContent) -> Int64Array:
-    """int64, shape (num_rows,): the source of each row."""
-    return content.known_provenance.sources
-
-
-def _attention_mask(content: BatchContent) -> Int64Array:
-    """int64: 1 for tokens, 0 for padding. It does not separate documents."""
-    return content.rows.real.astype(np.int64)
-
-
 def _loss_weights(content: BatchContent) -> npt.NDArray[np.float32]:
     """float32; 0 for tokens without a label."""
-    targets = content.rows.has_label if content.options.masked_lm is None else _is_masked(content)
+    targets = content.rows.has_label
+    if content.options.masked_lm is not None:
+        targets = content.masked[1] >= 0
     if content.options.loss_weights == "token":
         return targets.astype(np.float32)
     edges = content.rows.segmentation.edges
@@ -193,41 +164,36 @@ def _loss_weights(content: BatchContent) -> npt.NDArray[np.float32]:
     return np.where(targets, spread, 0).astype(np.float32)
 
 
-def _is_masked(content: BatchContent) -> npt.NDArray[np.bool_]:
-    return content.masked[1] >= 0
+def _cu_seqlens(content: BatchContent) -> Int32Array:
+    """int32, shape (most_segments + 1,)."""
+    return content.rows.segmentation.padded_edges(content.most_segments)
 
 
-def _num_targets(content: BatchContent) -> int:
-    """Number of labels in the batch; divide the sum of losses by it."""
-    return int(np.count_nonzero(_labels(content) >= 0))
+def _max_seqlen(content: BatchContent) -> int:
+    return content.rows.segmentation.max_length
 
 
-def _use_cache(content: BatchContent) -> bool:  # noqa: ARG001 - as all columns
-    """False: a cache is for generating text."""
-    return False
-
-
-def _segmentation(content: BatchContent) -> object:
-    """The boundaries of segments, to build masks from."""
-    return content.rows.segmentation
-
-
-COLUMNS: dict[str, Any] = {
-    "input_ids": _input_ids,
-    "labels": _labels,
+COLUMNS: dict[str, Callable[[BatchContent], Any]] = {
+    "input_ids": lambda content: content.masked[0],
+    "labels": lambda content: content.masked[1],
     "position_ids": _position_ids,
     "cu_seqlens": _cu_seqlens,
     "max_seqlen": _max_seqlen,
-    "segment_ids": _segment_ids,
-    "task_ids": _task_ids,
-    "attention_mask": _attention_mask,
+    # int32; -1 for padding.
+    "segment_ids": lambda content: content.rows.segmentation.ids,
+    # int64, shape (num_rows,): the source of each row.
+    "task_ids": lambda content: content.known_provenance.sources,
+    # int64: 1 for tokens, 0 for padding. It does not separate documents.
+    "attention_mask": lambda content: content.rows.real.astype(np.int64),
     "loss_weights": _loss_weights,
-    "num_targets": _num_targets,
-    "segmentation": _segmentation,
-    # The same arrays, under the argument names of Hugging Face models.
+    # Number of labels in the batch; divide the sum of losses by it.
+    "num_targets": lambda content: int(np.count_nonzero(content.masked[1] >= 0)),
+    # The boundaries of segments, to build masks from.
+    "segmentation": lambda content: content.rows.segmentation,
+    # The same arrays, under the argument names of Hugging Face models. A cache is for generating.
     "cu_seq_lens_q": _cu_seqlens,
     "cu_seq_lens_k": _cu_seqlens,
     "max_length_q": _max_seqlen,
     "max_length_k": _max_seqlen,
-    "use_cache": _use_cache,
+    "use_cache": lambda content: False,
 }

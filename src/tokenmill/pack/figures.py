@@ -110,11 +110,10 @@ class Ledger:
         Raises:
             InternalError: a token is not accounted for, or a sequence is too long.
         """
-        measures = measure(packed, self.options)
-        totals = _totals(packed, measures, self.options)
+        totals, sizes, costs = _measured(packed, self.options)
         accounted = totals.tokens_in_sequences - totals.repeated_tokens
         accounted += sum(packed.books.lost_tokens.values())
-        longest = int(measures.sizes.max(initial=0))
+        longest = int(sizes.max(initial=0))
         if accounted != totals.tokens or longest > self.options.length:
             raise InternalError(
                 "the plan is inconsistent",
@@ -125,7 +124,7 @@ class Ledger:
         self.totals.add(totals)
         self.books.add(packed.books)
         self.piece_sizes += packed.piece_sizes
-        self.order.add(packed, measures.costs)
+        self.order.add(packed, costs)
 
     def figures(self) -> Figures:
         """Return the figures, with bounds to compare them with."""
@@ -163,65 +162,47 @@ class Ledger:
         )
 
 
-def _totals(packed: PackedWindow, measures: Measures, options: PackOptions) -> Totals:
-    window, sequences = packed.window, packed.sequences
-    chosen = window.lengths[window.chosen].astype(np.int64)
-    rows = int(row_format(options, 1).row_lengths_of(measures.sizes).sum())
-    unavoidable = 0
-    if options.long_documents in SPLITTING:
-        unavoidable = int((-(-chosen // options.room) - 1).sum())
-    return Totals(
-        documents=len(chosen),
-        tokens=int(chosen.sum()),
-        sequences=len(sequences),
-        segments=len(sequences.segments),
-        tokens_in_sequences=measures.tokens,
-        repeated_tokens=packed.books.repeated_tokens,
-        tokens_set_at_cuts=measures.set_at_cuts,
-        padding=rows - measures.tokens - measures.set_at_cuts,
-        row_tokens=rows,
-        documents_cut=measures.documents_cut,
-        cuts=measures.cuts,
-        unavoidable_cuts=unavoidable,
-        most_segments=int(np.diff(sequences.offsets).max(initial=0)),
-        attention_cost=(int((measures.costs >> 32).sum()) << 32)
-        + int((measures.costs & 0xFFFFFFFF).sum()),  # the sum may need more than 63 bits
-    )
+def _measured(packed: PackedWindow, options: PackOptions) -> tuple[Totals, Int64Array, Int64Array]:
+    """Return the sums of a window, and the size and the cost of each of its sequences.
 
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """The measures of a window, from one pass over its segments."""
-
-    sizes: Int64Array
-    """Room used in each sequence, shape (num_sequences,): tokens with those added at cuts, reserved
-    positions, and the padding of segments."""
-    costs: Int64Array
-    """Attention cost of each sequence, shape (num_sequences,): the sum of squared segment
-    lengths."""
-    tokens: int
-    """Tokens of documents. The overlap of windows counts each time."""
-    set_at_cuts: int
-    documents_cut: int
-    cuts: int
-
-
-def measure(packed: PackedWindow, options: PackOptions) -> Measures:
-    """Measure the sequences of a window."""
-    segments, window = packed.sequences.segments, packed.window
+    A size is the room in tokens, with tokens added at cuts, reserved positions, and the padding of
+    segments. A cost is the sum of squared segment lengths.
+    """
+    window, sequences, segments = packed.window, packed.sequences, packed.sequences.segments
     bos, eos = set_at_cuts(options)
-    measure_all = for_steps(kernel.measure, len(segments))
-    sizes, costs, totals = measure_all(
+    sizes, costs, counted = for_steps(kernel.measure, len(segments))(
         (segments.documents, segments.starts, segments.lengths),
-        packed.sequences.offsets,
+        sequences.offsets,
         window.lengths,
         kept_range(window.lengths, options),
         (int(bos), int(eos), options.segment_multiple, options.reserve),
     )
-    tokens, inserted, documents_cut, cuts = totals.tolist()
+    tokens, inserted, documents_cut, cuts = counted.tolist()
     if options.long_documents == "keep-both-ends":  # a gap is removed text, not a cut
         documents_cut = cuts = 0
-    return Measures(sizes, costs, tokens, inserted, documents_cut, cuts)
+    chosen = window.lengths[window.chosen].astype(np.int64)
+    rows = int(row_format(options, 1).row_lengths_of(sizes).sum())
+    unavoidable = 0
+    if options.long_documents in SPLITTING:
+        unavoidable = int((-(-chosen // options.room) - 1).sum())
+    totals = Totals(
+        documents=len(chosen),
+        tokens=int(chosen.sum()),
+        sequences=len(sequences),
+        segments=len(segments),
+        tokens_in_sequences=tokens,
+        repeated_tokens=packed.books.repeated_tokens,
+        tokens_set_at_cuts=inserted,
+        padding=rows - tokens - inserted,
+        row_tokens=rows,
+        documents_cut=documents_cut,
+        cuts=cuts,
+        unavoidable_cuts=unavoidable,
+        most_segments=int(np.diff(sequences.offsets).max(initial=0)),
+        attention_cost=(int((costs >> 32).sum()) << 32)
+        + int((costs & 0xFFFFFFFF).sum()),  # the sum may need more than 63 bits
+    )
+    return totals, sizes, costs
 
 
 @dataclass(slots=True)

@@ -49,11 +49,6 @@ class Steps:
         return int(self._offsets[0][-1])
 
     @property
-    def firsts(self) -> Int64Array:
-        """First sequence of each complete group, shape (num_steps,)."""
-        return self.sequences(np.arange(self.num_steps) * self.size)
-
-    @property
     def rest(self) -> Int64Array:
         """Sequences at the end of a window that do not fill a group."""
         return self.sequences(np.arange(self.num_steps * self.size, self.window_starts[-1]))
