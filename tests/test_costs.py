@@ -62,7 +62,6 @@ def test_flops_of_a_tiny_model_by_hand() -> None:
     squares = sum(length**2 for length in segments)
     heads = 2 * 3
     assert TINY.attention_flops(squares) == 12 * 2 * heads * squares
-    assert TINY.attention_flops(squares, causal=True) == 6 * 2 * heads * squares
     assert TINY.training_flops(100, 7, squares) == 6 * TINY.weights(100) * 7 + 12 * 12 * squares
 
 

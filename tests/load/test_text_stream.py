@@ -124,11 +124,11 @@ class TestResume:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"seed": 6}, "options.seed is 5 in the state and 6 here"),
-            ({"dropout": 0.2}, "options.dropout is 0.3 in the state and 0.2 here"),
-            ({"sequence_length": 32}, "options.sequence_length is 64 in the state and 32 here"),
-            ({"global_batch_size": 8}, "options.global_batch_size is 4 in the state and 8 here"),
-            ({"eos": "a"}, "tokenizer.eos_id is"),
+            ({"seed": 6}, "options.seed: 5 in the state, 6 here"),
+            ({"dropout": 0.2}, "options.dropout: 0.3 in the state, 0.2 here"),
+            ({"sequence_length": 32}, "options.sequence_length: 64 in the state, 32 here"),
+            ({"global_batch_size": 8}, "options.global_batch_size: 4 in the state, 8 here"),
+            ({"eos": "a"}, "tokenizer.eos_id: "),
         ],
     )
     def test_other_settings_are_refused(
@@ -142,7 +142,7 @@ class TestResume:
     ) -> None:
         state = make().state_dict()
         write_jsonl(Path(source) / "c.jsonl", ["new"])
-        with pytest.raises(UserError, match=r"sources.files is 2 in the state and 3 here"):
+        with pytest.raises(UserError, match=r"sources.files: 2 in the state, 3 here"):
             make().load_state_dict(state)
 
     def test_another_tokenizer_is_refused(
@@ -151,7 +151,7 @@ class TestResume:
         other = tmp_path / "tokenizer.json"
         other.write_bytes(tokenizer_path.read_bytes() + b"\n")
         stream = TextStream([source], str(other), OPTIONS)
-        with pytest.raises(UserError, match=r"tokenizer.sha256 is"):
+        with pytest.raises(UserError, match=r"tokenizer.sha256: "):
             stream.load_state_dict(make().state_dict())
 
     def test_what_is_no_state_is_refused(self, make: Callable[..., TextStream]) -> None:

@@ -290,6 +290,8 @@ def _read(value: Any, option: Option) -> Any:
     if item is None:
         if value in ("true", "false") and bool in option.kinds[1:]:
             return value == "true"
+        if type(value) is int and int in option.kinds:  # a token may be given by text or by id
+            return value
         return _read_item(value, option.kind, unit)
     if isinstance(value, (str, Path)):
         is_list = typing.get_origin(option.kind) is list

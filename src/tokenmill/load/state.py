@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.rows.reader import RowReader
 
 STATE_VERSION = 1
-
-
-class SourceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The identity of a source's data."""
-
-    dataset: str
-    plan: str
-    tokenizer: str
+T = TypeVar("T")
 
 
 class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The step to resume at, and the identity of the data and its order."""
 
     version: int = STATE_VERSION
-    step: int
+    step: Annotated[int, Meta(ge=0)]
     seed: int
     global_batch: dict[str, int | None]
     """Size in rows or in tokens."""
-    sources: list[SourceState]
+    sources: list[dict[str, str]]
+    """The ids of each source's dataset and plan, and the digest of its tokenizer."""
     order: dict[str, Any]
     """Settings that the order depends on."""
     labels: dict[str, Any]
@@ -38,13 +32,13 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Progress that does not follow from the step alone."""
 
 
-def describe_source(reader: RowReader) -> SourceState:
+def describe_source(reader: RowReader) -> dict[str, str]:
     """Return the identity of the data that a reader reads."""
-    return SourceState(
-        dataset=reader.dataset.manifest.dataset_id,
-        plan=reader.plan.manifest.plan_id,
-        tokenizer=reader.dataset.manifest.tokenizer.sha256,
-    )
+    return {
+        "dataset": reader.dataset.manifest.dataset_id,
+        "tokenizer": reader.dataset.manifest.tokenizer.sha256,
+        "plan": reader.plan.manifest.plan_id,
+    }
 
 
 def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
@@ -53,45 +47,42 @@ def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
     Raises:
         UserError: it cannot. The message lists what differs.
     """
-    if not isinstance(values, dict):
-        raise UserError("not the state of a loader", why=f"got a {type(values).__name__}")
-    if values.get("version", STATE_VERSION) != STATE_VERSION:
-        why = f"its version is {values['version']}; this version of tokenmill reads {STATE_VERSION}"
-        raise UserError("the state was saved by another version of tokenmill", why=why)
-    try:
-        found = msgspec.convert(values, LoaderState)
-    except msgspec.ValidationError as error:
-        raise UserError("not the state of a loader", why=str(error)) from error
-    differences = list(_differences(found, own))
-    if differences:
-        raise UserError(
-            "the state belongs to another loader",
-            why="\n       ".join(differences),
-            hint="open the same dataset and plan, with the same order and global_batch_size; ranks "
-            "and workers may differ",
-        )
+    found = decoded(values, LoaderState, "a loader")
+    hint = (
+        "open the same dataset and plan, with the same order and global_batch_size; ranks and "
+        "workers may differ"
+    )
+    refuse_another("loader", _settings(found), _settings(own), hint)
     return found
 
 
-def _differences(found: LoaderState, own: LoaderState) -> Iterator[str]:
-    if found.step < 0:
-        yield f"step: got {found.step}"
-    yield from _difference("seed", found.seed, own.seed)
-    for name in ("rows", "tokens"):
-        sizes = found.global_batch.get(name), own.global_batch.get(name)
-        yield from _difference(f"{name} of a global batch", *sizes)
-    if len(found.sources) != len(own.sources):
-        yield f"sources: {len(found.sources)} in the state, {len(own.sources)} here"
-    for number, (theirs, ours) in enumerate(zip(found.sources, own.sources, strict=False)):
-        of = f" of source {number}" if len(own.sources) > 1 else ""
-        for name in ("dataset", "tokenizer", "plan"):
-            yield from _difference(f"{name}{of}", getattr(theirs, name), getattr(ours, name))
-    for section in ("order", "labels"):
-        there, here = getattr(found, section), getattr(own, section)
-        for name in sorted({*there, *here}):
-            yield from _difference(name, there.get(name), here.get(name))
+def _settings(state: LoaderState) -> dict[str, Any]:
+    """Return everything that must not change, by the names that messages use."""
+    settings: dict[str, Any] = {"version": state.version, "seed": state.seed}
+    settings |= {f"{name} of a global batch": size for name, size in state.global_batch.items()}
+    settings["sources"] = len(state.sources)
+    for number, source in enumerate(state.sources):
+        of = f" of source {number}" if len(state.sources) > 1 else ""
+        settings |= {f"{name}{of}": source.get(name) for name in ("dataset", "tokenizer", "plan")}
+    return settings | dict(sorted(state.order.items())) | dict(sorted(state.labels.items()))
 
 
-def _difference(name: str, there: Any, here: Any) -> Iterator[str]:
-    if there != here:
-        yield f"{name}: {there} in the state, {here} here"
+def decoded(values: dict[str, Any], kind: type[T], of: str) -> T:
+    """Return a state as a struct.
+
+    Raises:
+        UserError: it is not one.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"not the state of {of}", why=str(error)) from error
+
+
+def refuse_another(owner: str, there: dict[str, Any], here: dict[str, Any], hint: str = "") -> None:
+    """Raise a UserError that lists how the settings of a state differ from its owner's, if so."""
+    pairs = ((name, there.get(name), here.get(name)) for name in dict.fromkeys([*here, *there]))
+    lines = [f"{name}: {old} in the state, {new} here" for name, old, new in pairs if old != new]
+    if lines:
+        why = "\n       ".join(lines)
+        raise UserError(f"the state belongs to another {owner}", why=why, hint=hint)

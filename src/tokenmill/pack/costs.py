@@ -83,14 +83,13 @@ class ModelShape:
         """FLOPs of training on `num_tokens` tokens without attention: 6 N D."""
         return FLOPS_PER_WEIGHT * self.weights(vocabulary_size) * num_tokens
 
-    def attention_flops(self, squared_lengths: int, *, causal: bool = False) -> int:
+    def attention_flops(self, squared_lengths: int) -> int:
         """FLOPs of attention in training, from the sum of squared segment lengths.
 
-        As in PaLM, all keys of a segment count for each of its queries. With `causal`, half of
-        them count, as in kernels that skip the keys after a query.
+        As in PaLM, all keys of a segment count for each of its queries.
         """
         sizes = self.num_layers * self.num_heads * self.head_size
-        return ATTENTION_FLOPS * sizes * squared_lengths // (1 + causal)
+        return ATTENTION_FLOPS * sizes * squared_lengths
 
     def training_flops(self, vocabulary_size: int, num_tokens: int, squared_lengths: int) -> int:
         """FLOPs of training on segments with `num_tokens` tokens, including attention."""

@@ -322,32 +322,31 @@ class RowReader:
         """Return which segments contain tokens excluded from the loss, shape (num_segments,)."""
         found = np.zeros(len(layout.rows), np.bool_)
         if self._has_spans:
-            for number, places in _by_shard(layout):
-                local = layout.documents[places] - self._maps.first_documents[number]
-                for place, document in zip(places.tolist(), local.tolist(), strict=True):
-                    start, length = int(layout.starts[place]), int(layout.lengths[place])
-                    spans = self._spans.of(number, document)
-                    found[place] = any(a < start + length and b > start for a, b in spans)
+            for place, begin, end in self._ranges_without_loss(layout):
+                found[place] |= begin < layout.lengths[place] and end > 0
         return found
 
     def _mask_no_loss(self, rows: Rows, layout: Layout) -> None:
         """Remove the labels of tokens that the documents table excludes from the loss."""
         shift = 0 if rows.aligned else 1  # distance from a label to its token
+        for place, begin, end in self._ranges_without_loss(layout):
+            row, length = layout.rows[place], int(layout.lengths[place])
+            column = int(layout.columns[place]) + bool(layout.kinds[place] & BOS)
+            first = max(begin, 0 if self._is_first_predicted(layout, place) else shift)
+            stop = min(end, length + shift)
+            cells = slice(column + first - shift, column + max(stop, first) - shift)
+            rows.flags[row, cells] &= ~TARGET
+            if self._ignored:
+                rows.labels[row, cells] = self._ignored
+
+    def _ranges_without_loss(self, layout: Layout) -> Iterator[tuple[int, int, int]]:
+        """Yield segments with the ranges of their documents, counted from the segment's start."""
         for number, places in _by_shard(layout):
             local = layout.documents[places] - self._maps.first_documents[number]
             for place, document in zip(places.tolist(), local.tolist(), strict=True):
-                start, length = int(layout.starts[place]), int(layout.lengths[place])
-                row = layout.rows[place]
-                has_bos = bool(layout.kinds[place] & BOS)
-                column = int(layout.columns[place]) + has_bos
-                first_target = 0 if self._is_first_predicted(layout, place) else shift
+                start = int(layout.starts[place])
                 for begin, end in self._spans.of(number, document):
-                    first = max(begin - start, first_target)
-                    stop = min(end - start, length + shift)
-                    cells = slice(column + first - shift, column + max(stop, first) - shift)
-                    rows.flags[row, cells] &= ~TARGET
-                    if self._ignored:
-                        rows.labels[row, cells] = self._ignored
+                    yield place, begin - start, end - start
 
     def _is_first_predicted(self, layout: Layout, place: int) -> bool:
         """Return whether the token before a segment's first token is trained to predict it."""

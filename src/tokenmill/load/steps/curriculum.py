@@ -23,6 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import FloatArray, Int64Array
 from tokenmill.kernels.rows import IGNORE_INDEX, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
+from tokenmill.load.state import decoded, refuse_another
 from tokenmill.load.steps.order import Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule, only_row_length
 from tokenmill.store.dataset import Dataset
@@ -193,15 +194,11 @@ class Curriculum:
         Raises:
             UserError: the state is of another version, or damaged.
         """
-        try:
-            found = msgspec.convert(state, _State)
-        except msgspec.ValidationError as error:
-            raise UserError("not the state of a curriculum", why=str(error)) from error
-        own = self.state_dict()
-        for name in ("version", "batch_size", "order"):
-            if getattr(found, name) != own[name]:
-                why = f"{name} is {getattr(found, name)} in the state and {own[name]} here"
-                raise UserError("the state belongs to another curriculum", why=why)
+        found, own = decoded(state, _State, "a curriculum"), self.state_dict()
+        there = msgspec.structs.asdict(found)
+        for settings in (there, own):
+            del settings["phases"]
+        refuse_another("curriculum", there, own)
         before = self._phases, self._orders
         try:
             self._set_phases(found.phases)

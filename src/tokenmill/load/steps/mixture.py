@@ -26,6 +26,7 @@ from msgspec import Meta
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.batches import choose_sources
+from tokenmill.load.state import decoded
 from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule, only_row_length
@@ -232,10 +233,7 @@ class MixtureSchedule(Schedule):
         Raises:
             UserError: it does not belong to a mixture with the same number of sources.
         """
-        try:
-            found = msgspec.convert(progress, _Progress)
-        except msgspec.ValidationError as error:
-            raise UserError("not the state of a mixture", why=str(error)) from error
+        found = decoded(progress, _Progress, "a mixture")
         sizes = {len(found.rows), len(found.tokens), len(found.lags)}
         if sizes != {len(self.sources)} or found.step > step:
             raise UserError("the state belongs to another mixture")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch
+from tokenmill.load.state import decoded, refuse_another
 
 STATE_VERSION = 1
 HOPELESS = 1000
@@ -112,7 +113,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The position of a text stream."""
 
     version: int = STATE_VERSION
-    identity: dict[str, Any]
+    identity: dict[str, dict[str, Any]]
     """Identity of the sources, the tokenizer and the options."""
     before: Waypoint
     """The point before the portion that the last batch ended in."""
@@ -120,30 +121,19 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Number of rows of that portion that have been returned."""
 
 
-def checked_state(state: dict[str, Any], identity: dict[str, Any]) -> StreamState:
+def checked_state(state: dict[str, Any], identity: dict[str, dict[str, Any]]) -> StreamState:
     """Return a state after checking that it belongs to a stream with this identity.
 
     Raises:
         UserError: it does not. The message lists every difference.
     """
-    try:
-        found = msgspec.convert(state, StreamState)
-    except msgspec.ValidationError as error:
-        raise UserError("not the state of a text stream", why=str(error)) from error
-    if found.version != STATE_VERSION:
-        why = f"its version is {found.version}; this version of tokenmill reads {STATE_VERSION}"
-        raise UserError("the state was saved by another version of tokenmill", why=why)
-    why = "\n       ".join(_differences(found.identity, identity, ""))
-    if why:
-        hint = "open the stream with the same options, or start again without the state"
-        raise UserError("the state belongs to another stream", why=why, hint=hint)
+    found = decoded(state, StreamState, "a text stream")
+    hint = "open the stream with the same options, or start again without the state"
+    there, here = _settings(found.version, found.identity), _settings(STATE_VERSION, identity)
+    refuse_another("stream", there, here, hint)
     return found
 
 
-def _differences(there: Any, here: Any, name: str) -> Iterator[str]:
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in here | there:
-            inner = f"{name}.{key}" if name else str(key)
-            yield from _differences(there.get(key), here.get(key), inner)
-    elif there != here:
-        yield f"{name} is {there!r} in the state and {here!r} here"
+def _settings(version: int, identity: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    parts = ((part, name, value) for part in identity for name, value in identity[part].items())
+    return {"version": version, **{f"{part}.{name}": value for part, name, value in parts}}

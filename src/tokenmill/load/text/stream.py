@@ -128,7 +128,7 @@ class TextStream:
         self._encoder = DocumentEncoder(sampler, boundary, options.seed)
         length = options.sequence_length
         self._shape = RowShape(length, options.labels, pad_id, self._encoder.dtype)
-        self._identity = {
+        self._identity: dict[str, dict[str, Any]] = {
             "sources": self._documents.identity,
             "tokenizer": {
                 "sha256": file.sha256,
