@@ -14,6 +14,9 @@ REPORT = (
 )
 """The hint for an engine that fails or gives wrong ids."""
 
+ALONE_CHARACTERS = 16 << 20
+"""Longer documents are encoded one by one, so that their memory is freed before the next call."""
+
 
 class TextError(EngineError):
     """The user's own tokenizer failed on a text, or did not return valid ids."""
@@ -70,10 +73,6 @@ class Reference(Engine, Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids, including special tokens."""
-
-
-ALONE_CHARACTERS = 16 << 20
-"""Longer documents are encoded one by one, so that their memory is freed before the next call."""
 
 
 class Encoder:

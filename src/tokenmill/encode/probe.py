@@ -34,6 +34,14 @@ MAX_WORD_CHARACTERS = 1_000
 
 _KNOWN_RANK_PATTERNS = KNOWN_PATTERNS.union(known.pattern for known in ENCODINGS.values())
 
+PROBE_SECONDS = 60.0
+PROBE_BYTES = 2_000_000_000
+BYTES_A_BYTE = 50
+"""Memory allowed per byte of the file; the library needs 15 to load it (measured)."""
+DONE = ""
+"""The last message of the child; the others say what it tries next."""
+PROGRAM = Program(module=__name__, task="tries a tokenizer", replies=str, stderr="discarded")
+
 
 class _Model(msgspec.Struct):
     max_input_chars_per_word: int = 0
@@ -122,15 +130,6 @@ def _growth(step: Json) -> float:
             strings = table[4 + int.from_bytes(table[:4], "little") :]
             return max(map(len, strings.split(b"\0"))) / 4
     return 1
-
-
-PROBE_SECONDS = 60.0
-PROBE_BYTES = 2_000_000_000
-BYTES_A_BYTE = 50
-"""Memory allowed per byte of the file; the library needs 15 to load it (measured)."""
-DONE = ""
-"""The last message of the child; the others say what it tries next."""
-PROGRAM = Program(module=__name__, task="tries a tokenizer", replies=str, stderr="discarded")
 
 
 class _Request(msgspec.Struct):

@@ -47,6 +47,18 @@ low 40 bits, and above them 1 + the index in `asked` of the request for its ids.
 DOCUMENT, PLACE, NUM_IDS, NUM_ASKED, NUM_PENDING, NUM_NEW = range(6)
 """Indexes into the `state` of `find_ids`."""
 
+TAG_BITS, KEY_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+_SIZE_SHIFT, COUNT_SHIFT = np.uint64(32), np.uint64(40)
+_ONE, _HALF = np.uint64(1), np.uint64(32)
+CHUNKS_A_BLOCK = 128
+BLOCK_ROOM = CHUNKS_A_BLOCK + 9
+"""A block can have a few more chunks, because edges are found eight bytes at a time."""
+SPACE = ord(" ")
+_HIGH_BITS = np.uint64(0x8080808080808080)
+NUM_ASCII = 0x80
+NUM_CHARACTERS = 0x10000
+"""The size of the tables; characters beyond the first plane of Unicode are never solid."""
+
 
 class Entries(NamedTuple):
     """The table."""
@@ -83,11 +95,6 @@ class Output(NamedTuple):
     in `asked`."""
     known: Int64Array
     """Shape (num_documents + 1, 2): ids and pending chunks before the end of each document."""
-
-
-TAG_BITS, KEY_BITS = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
-_SIZE_SHIFT, COUNT_SHIFT = np.uint64(32), np.uint64(40)
-_ONE, _HALF = np.uint64(1), np.uint64(32)
 
 
 @inner
@@ -241,14 +248,6 @@ def find_ids(
         document += 1
         known[document, 0], known[document, 1] = state[NUM_IDS], state[NUM_PENDING]
     state[DOCUMENT], state[PLACE] = document, place
-
-
-CHUNKS_A_BLOCK = 128
-BLOCK_ROOM = CHUNKS_A_BLOCK + 9
-"""A block can have a few more chunks, because edges are found eight bytes at a time."""
-SPACE = ord(" ")
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_ONE = np.uint64(1)
 
 
 class CutAddresses(NamedTuple):
@@ -405,8 +404,3 @@ class Cuts(NamedTuple):
     """Shape (65,536,): whether to cut between a character and a space."""
     alone: BoolArray
     """Shape (65,536,): whether to cut before a character; false below U+0800."""
-
-
-NUM_ASCII = 0x80
-NUM_CHARACTERS = 0x10000
-"""The size of the tables; characters beyond the first plane of Unicode are never solid."""

@@ -20,6 +20,9 @@ from tokenmill.kernels.compiled import compiled, inlined
 ROUNDS = 8
 STRETCHES_KEPT = 64
 
+ONE = 1 << 53
+"""A draw is an integer in [0, ONE)."""
+
 
 class Permutation:
     """A pseudorandom permutation of [0, n), determined by `seed` and `epoch`.
@@ -155,10 +158,6 @@ class BlockPermutation:
         behind = places >= (self._short + 1) * self._block - self._missing
         slots: Int64Array = (places + self._missing * behind) // self._block
         return slots
-
-
-ONE = 1 << 53
-"""A draw is an integer in [0, ONE)."""
 
 
 def document_keys(seed: int, epoch: int, documents: npt.ArrayLike) -> UInt64Array:

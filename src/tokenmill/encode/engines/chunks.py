@@ -37,6 +37,8 @@ MIN_SLOTS = 1 << 16
 IDS_A_ROUND, ASKED_A_ROUND, PENDING_A_ROUND = 1 << 18, 1 << 15, 1 << 16
 _CACHE_LINE = 64
 
+_NOTHING = TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
+
 
 class Round(NamedTuple):
     """The results of `find` for a part of a batch, valid until the next round.
@@ -156,9 +158,6 @@ def _empty_slots(number: int) -> UInt64Array:
     made = np.zeros(number * s.SLOT_WORDS + 8, np.uint64)
     first = -made.ctypes.data % _CACHE_LINE // made.itemsize
     return made[first : first + number * s.SLOT_WORDS]
-
-
-_NOTHING = TokenBatch(np.empty(0, np.uint32), np.zeros(1, np.int64))
 
 
 class ChunkEncoder(Protocol):

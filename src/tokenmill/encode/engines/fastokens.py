@@ -26,6 +26,13 @@ from tokenmill.encode.words.patterns import (
     TEKKEN_SPLIT,
 )
 
+_NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
+EXACT_SPLITS: set[tuple[str, ...]] = {
+    *((split,) for split in (LLAMA3_SPLIT, QWEN2_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, QWEN3_5_SPLIT)),
+    DEEPSEEK3_SPLITS,
+}
+"""The patterns of consecutive `Split` steps that fastokens was tested with."""
+
 
 class FastokensEngine:
     """Encodes with `fastokens`, through its flat call, which creates no Python object per token."""
@@ -47,14 +54,6 @@ class FastokensEngine:
         return TokenBatch(
             np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
         )
-
-
-_NEVER_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
-EXACT_SPLITS: set[tuple[str, ...]] = {
-    *((split,) for split in (LLAMA3_SPLIT, QWEN2_SPLIT, O200K_SPLIT, TEKKEN_SPLIT, QWEN3_5_SPLIT)),
-    DEEPSEEK3_SPLITS,
-}
-"""The patterns of consecutive `Split` steps that fastokens was tested with."""
 
 
 def fastokens_objection(tokenizer: Json) -> str:

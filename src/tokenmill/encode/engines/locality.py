@@ -61,6 +61,9 @@ for _word in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"):
     _word = r"[^\r\n\p{L}\p{N}]?" + _word
     _ALTERNATIVES |= {_word, _word + r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"}
 
+LABEL, FAR = 0x800000FF, 0x200
+"""Bit masks of a unit: its label, and the flag for a large offset."""
+
 
 def locality_objection(tokenizer: Json, control_tokens: bool) -> str:
     """Return why the texts of a tokenizer cannot be cut; "" if they can."""
@@ -186,10 +189,6 @@ def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     spaces = any(c.isspace() or c == "▁" for c in pattern["String"])
     visible = content.isascii() and content.isprintable() and content and " " not in content
     return "" if visible and not spaces else "a normalizer that replaces or adds spaces"
-
-
-LABEL, FAR = 0x800000FF, 0x200
-"""Bit masks of a unit: its label, and the flag for a large offset."""
 
 
 class Charsmap(NamedTuple):

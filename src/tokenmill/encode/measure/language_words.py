@@ -45,32 +45,6 @@ _WHITE_SPACE = [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B),
 _WHITE_SPACE += [0x202F, 0x205F, 0x3000]
 """The property White_Space."""
 
-
-class WordCutter:
-    """Splits texts into words by one rule."""
-
-    def __init__(self, rule: str) -> None:
-        """Raise a UserError if the rule is unknown or a library is missing."""
-        if rule not in get_args(WordRule):
-            hint = did_you_mean(rule, get_args(WordRule))
-            why = f"the rules are {', '.join(get_args(WordRule))}"
-            raise UserError(f"unknown rule for words {rule!r}", why=why, hint=hint)
-        self._each = rule == "characters"
-        self._classes = np.zeros(0, np.uint8)
-        if rule == "uax29":
-            self._classes, self._transitions = code_point_classes(), transitions()
-        else:
-            self._spaces = np.zeros(NUM_CODE_POINTS, np.bool_)
-            self._spaces[_WHITE_SPACE] = True
-
-    def cut(self, texts: EncodedTexts) -> WordSpans:
-        """The words of every text."""
-        if len(self._classes):
-            found = unicode_words(texts.data, texts.edges, self._classes, self._transitions)
-            return WordSpans(*found)
-        return WordSpans(*spaced_words(texts.data, texts.edges, self._spaces, self._each))
-
-
 OTHER, START, NEWLINE, EXTEND, FORMAT, ZWJ, REGIONAL, KATAKANA, HEBREW, LETTER = range(10)
 SINGLE_QUOTE, DOUBLE_QUOTE, MID_NUM_LET, MID_LETTER, MID_NUM, NUMERIC, JOINER, SPACE = range(10, 18)
 NUM_CLASSES = 18
@@ -97,6 +71,35 @@ _CLASSES = {
     "WSegSpace": SPACE,
 }
 NUM_CODE_POINTS = 0x110000
+_LETTERS = frozenset({HEBREW, LETTER})
+_BETWEEN_LETTERS = frozenset({MID_LETTER, MID_NUM_LET, SINGLE_QUOTE})
+_BETWEEN_NUMBERS = frozenset({MID_NUM, MID_NUM_LET, SINGLE_QUOTE})
+_JOINED = _LETTERS | {NUMERIC, KATAKANA, JOINER}
+
+
+class WordCutter:
+    """Splits texts into words by one rule."""
+
+    def __init__(self, rule: str) -> None:
+        """Raise a UserError if the rule is unknown or a library is missing."""
+        if rule not in get_args(WordRule):
+            hint = did_you_mean(rule, get_args(WordRule))
+            why = f"the rules are {', '.join(get_args(WordRule))}"
+            raise UserError(f"unknown rule for words {rule!r}", why=why, hint=hint)
+        self._each = rule == "characters"
+        self._classes = np.zeros(0, np.uint8)
+        if rule == "uax29":
+            self._classes, self._transitions = code_point_classes(), transitions()
+        else:
+            self._spaces = np.zeros(NUM_CODE_POINTS, np.bool_)
+            self._spaces[_WHITE_SPACE] = True
+
+    def cut(self, texts: EncodedTexts) -> WordSpans:
+        """The words of every text."""
+        if len(self._classes):
+            found = unicode_words(texts.data, texts.edges, self._classes, self._transitions)
+            return WordSpans(*found)
+        return WordSpans(*spaced_words(texts.data, texts.edges, self._spaces, self._each))
 
 
 @functools.cache
@@ -138,12 +141,6 @@ class _State(NamedTuple):
     after_space: bool = False
     is_odd: bool = False
     """Whether an odd number of regional indicators is before it."""
-
-
-_LETTERS = frozenset({HEBREW, LETTER})
-_BETWEEN_LETTERS = frozenset({MID_LETTER, MID_NUM_LET, SINGLE_QUOTE})
-_BETWEEN_NUMBERS = frozenset({MID_NUM, MID_NUM_LET, SINGLE_QUOTE})
-_JOINED = _LETTERS | {NUMERIC, KATAKANA, JOINER}
 
 
 @functools.cache

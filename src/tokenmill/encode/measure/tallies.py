@@ -39,6 +39,17 @@ COLUMNS = (
 `spelled_documents` are those whose tokens hold their bytes, one after another."""
 MAX_GROUPS = 1_000
 
+NUM_SAMPLES = 200
+DRAWS_PER_HASH = 4
+DOCUMENTS_A_STEP = 1 << 10
+"""Documents drawn at a time: each takes 3 kB, and a batch can have half a million."""
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_STEPS = np.array(
+    [(number * _GOLDEN) & _MASK for number in range(1, NUM_SAMPLES // DRAWS_PER_HASH + 1)],
+    np.uint64,
+)
+
 
 @dataclass(slots=True)
 class Sums:
@@ -183,14 +194,6 @@ class Tally:
         return self.groups[group], self.used[group]
 
 
-NUM_SAMPLES = 200
-DRAWS_PER_HASH = 4
-DOCUMENTS_A_STEP = 1 << 10
-"""Documents drawn at a time: each takes 3 kB, and a batch can have half a million."""
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
-
-
 def _times_by_draw() -> npt.NDArray[np.uint8]:
     """The Poisson quantile of each 16-bit draw, shape (65,536,)."""
     edges, total, term = [], 0.0, math.exp(-1)
@@ -202,10 +205,6 @@ def _times_by_draw() -> npt.NDArray[np.uint8]:
 
 
 _TIMES = _times_by_draw()
-_STEPS = np.array(
-    [(number * _GOLDEN) & _MASK for number in range(1, NUM_SAMPLES // DRAWS_PER_HASH + 1)],
-    np.uint64,
-)
 
 
 def times_drawn(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:

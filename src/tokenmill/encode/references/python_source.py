@@ -38,6 +38,14 @@ FOLDER = "transformers:"
 ANSWER_STEP = 5
 """Every fifth of the fixed strings goes into the digest of answers."""
 
+PROBES = (
+    "The Quick  BROWN fox",
+    " it's 1,234.50!\n\n\tA tab ",
+    "Ünïcödé: Straße, e\u0301, ﬁ",
+    "日本語 мир 😀",
+)
+"""Texts that reveal common changes by wrapper code: letter case, spaces, accents."""
+
 
 def make_tokenizer(source: str) -> Any:
     """Create the tokenizer of `python:module:name`, `transformers:FOLDER` or `pickle:BASE64`.
@@ -169,15 +177,6 @@ def folder_source(folder: Path) -> str:
 
 def _sha256(value: object) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
-
-
-PROBES = (
-    "The Quick  BROWN fox",
-    " it's 1,234.50!\n\n\tA tab ",
-    "Ünïcödé: Straße, e\u0301, ﬁ",
-    "日本語 мир 😀",
-)
-"""Texts that reveal common changes by wrapper code: letter case, spaces, accents."""
 
 
 def backend_of(tokenizer: Any) -> Any:

@@ -31,6 +31,22 @@ SPACE = "▁"
 _NAME, _TABLE, _ADD_PREFIX, _JOIN_SPACES = 1, 2, 3, 4
 """Fields of `NormalizerSpec` in sentencepiece_model.proto."""
 
+PIECES, TRAINER, NORMALIZER = 1, 2, 3
+"""Field numbers of `ModelProto`."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
+"""Types of pieces."""
+UNIGRAM, BPE = 1, 2
+"""Types of models."""
+_TRAINED_WITH = {1, 2, 7, 18, 54}
+"""Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
+input_format, max_sentence_length and seed_sentencepieces_file."""
+_MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
+_ESCAPES_SPACES = 5
+"""A field number of `NormalizerSpec`."""
+Field = tuple[int, int | float | bytes]
+"""A field's number and its value: a varint, a 32-bit float, or bytes."""
+VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
+
 
 @dataclass(frozen=True, slots=True)
 class Normalizer:
@@ -113,20 +129,6 @@ def metaspace(scheme: Literal["always", "first", "never"]) -> Json:
 
 def _replace(pattern: Json, content: str) -> Json:
     return {"type": "Replace", "pattern": pattern, "content": content}
-
-
-PIECES, TRAINER, NORMALIZER = 1, 2, 3
-"""Field numbers of `ModelProto`."""
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
-"""Types of pieces."""
-UNIGRAM, BPE = 1, 2
-"""Types of models."""
-_TRAINED_WITH = {1, 2, 7, 18, 54}
-"""Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
-input_format, max_sentence_length and seed_sentencepieces_file."""
-_MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
-_ESCAPES_SPACES = 5
-"""A field number of `NormalizerSpec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +238,6 @@ def _bytes(value: int | float | bytes) -> bytes:
     if not isinstance(value, bytes):
         raise ValueError("expected bytes, got a number")
     return value
-
-
-Field = tuple[int, int | float | bytes]
-"""A field's number and its value: a varint, a 32-bit float, or bytes."""
-
-VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
 
 
 def read_fields(data: bytes) -> Iterator[Field]:

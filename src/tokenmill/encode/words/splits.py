@@ -38,6 +38,18 @@ from tokenmill.encode.words.sentencepiece import (
     named_normalizer,
 )
 
+_NFC = {"type": "NFC"}
+SENTENCEPIECE_SPLITS: dict[str, NormalizationRule] = {
+    "sentencepiece": "nmt_nfkc",
+    **{f"sentencepiece-{rule}": rule for rule in RULES},
+}
+"""Splits for SentencePiece's own rules; the sentencepiece library has their tables."""
+ALIASES = {"qwen": "qwen2", "qwen3": "qwen2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
+Digits = Literal["keep", "single", "groups-right"]
+_PATTERNS = {"single": r"\p{N}", "groups-right": DIGIT_GROUPS}
+_DIGITS_ALONE = re.compile(rf"(^|\|)(?:{re.escape(DIGIT_GROUPS)}|\\p\{{N\}}(?:\{{1,3\}})?)(?=\||$)")
+"""The alternative of a pattern that matches only digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -91,7 +103,6 @@ def _bert(name: str, lowercase: bool) -> Split:
     return Split(name, normalizer, {"type": "BertPreTokenizer"}, False)
 
 
-_NFC = {"type": "NFC"}
 SPLITS = {
     split.name: split
     for split in (
@@ -112,12 +123,6 @@ SPLITS = {
 }
 """Splits by name. `cl100k` is OpenAI's pattern as written in tokenizer.json files; Llama 3 uses it,
 too. Published SentencePiece models become `metaspace`, each with its own normalizer."""
-SENTENCEPIECE_SPLITS: dict[str, NormalizationRule] = {
-    "sentencepiece": "nmt_nfkc",
-    **{f"sentencepiece-{rule}": rule for rule in RULES},
-}
-"""Splits for SentencePiece's own rules; the sentencepiece library has their tables."""
-ALIASES = {"qwen": "qwen2", "qwen3": "qwen2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
 def named_split(name: str) -> Split:
@@ -163,13 +168,6 @@ def split_of(tokenizer_json: Json) -> Split:
         hint = "they must have the form that the tokenizers library writes into tokenizer.json"
         raise UserError(what, why=f"{type(error).__name__}: {error}", hint=hint) from error
     return Split("", normalizer, pre_tokenizer, in_bytes)
-
-
-Digits = Literal["keep", "single", "groups-right"]
-
-_PATTERNS = {"single": r"\p{N}", "groups-right": DIGIT_GROUPS}
-_DIGITS_ALONE = re.compile(rf"(^|\|)(?:{re.escape(DIGIT_GROUPS)}|\\p\{{N\}}(?:\{{1,3\}})?)(?=\||$)")
-"""The alternative of a pattern that matches only digits."""
 
 
 def with_digits(split: Split, digits: Digits) -> Split:
