@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
-from msgspec import Meta
 
 from tokenmill.cli.terminal import coloured_help
 from tokenmill.core.errors import UserError
@@ -77,20 +76,15 @@ class Command(msgspec.Struct, kw_only=True):
     """Names of the options that most people need, in this order."""
     sections: ClassVar[tuple[Section, ...]] = ()
 
-    given: Annotated[dict[str, dict[str, Any]], Meta(extra={"hidden": True})] = {}
+    debug: Annotated[bool, about("show tracebacks")] = False
+    given: dict[str, dict[str, Any]] = {}
     """The flags of each section, by the names of its options, with values as they were typed."""
-    command_line: Annotated[tuple[str, ...], Meta(extra={"hidden": True})] = ()
+    command_line: tuple[str, ...] = ()
     """All words of the command line, from the name of the command."""
 
     def run(self) -> int | None:
         """Do the work; returns the exit code, or None for 0."""
         raise NotImplementedError
-
-
-class Debugging(msgspec.Struct, kw_only=True):
-    """Options of every command."""
-
-    debug: Annotated[bool, about("show tracebacks")] = False
 
 
 class Parser(argparse.ArgumentParser):
@@ -113,8 +107,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this help")
         if kind.common:
             self.add_argument("--help-all", action="help", help="show every option")
-        self._add_all(self, Section("", kind))
-        self._add_all(self, Section("", Debugging))
+        own = [name for name in options_of(kind) if name not in options_of(Command)]
+        self._add_all(self, Section("", kind, only=(*own, "debug")))
         for section in self._sections:
             doc = (section.kind.__doc__ or "").splitlines()[0].rstrip(".")
             summary = section.summary or doc[:1].lower() + doc[1:]
@@ -141,7 +135,6 @@ class Parser(argparse.ArgumentParser):
             section, _, name = path.rpartition(".")
             values.setdefault(section, {})[name] = value
         own = values.pop("", {})
-        own.pop("debug", None)
         stores = make_options(StoreOptions, values.pop("store", {}), "the command")
         command = make_options(self._kind, own, "the command")
         return msgspec.structs.replace(
@@ -179,8 +172,6 @@ class Parser(argparse.ArgumentParser):
 
     def _add_all(self, group: argparse._ActionsContainer, section: Section) -> None:
         for name, option in section.options.items():
-            if option.extra.get("hidden"):
-                continue
             path = f"{section.name}.{option.name}".lstrip(".")
             flag = _add(group, name, path, option)
             for known in (path, option.name):

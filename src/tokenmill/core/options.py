@@ -8,7 +8,7 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
     unit      how a text is read: "bytes" (2GB), "tokens" (4k), "quantity" (1.3B); "escaped": a
               shell cannot write line ends, so that its flag takes them as \n
     accepts, names     functions for names that are known late: whether one is valid, and all
-    metavar, nargs, positional, hidden     how the command line shows the option
+    metavar, nargs, positional     how the command line shows the option
 """
 
 from __future__ import annotations
