@@ -30,7 +30,7 @@ def shape(arrangement: Arrangement) -> tuple[str, int, int, int]:
 
 
 def plan(monkeypatch: pytest.MonkeyPatch, *planned: Arrangement) -> None:
-    monkeypatch.setattr(bench, "arrangements_for", lambda *_: iter(planned))
+    monkeypatch.setattr(bench, "arrangements_for", lambda *_: list(planned))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
@@ -42,14 +42,16 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, An
 
 def test_a_file_is_measured_by_the_library_and_by_the_engines(tokenizer_path: Path) -> None:
     file = load_tokenizer_file(tokenizer_path)
-    engines = [name for name in rank_engines(file, False).names if name != "reference"]
+    first, *others = rank_engines(file, False).names[:-1]
     assert [shape(found) for found in arrangements_for(file, 1000, 4)] == [
         ("tokenizers", 1, 1, 1),
-        *(row for name in engines for row in [(name, 256, 1, 1), (name, 250, 1, 4)]),
-        ("tokenizers", 32, 4, 1),
         ("tokenizers", 256, 4, 1),
-        ("tokenizers", 1000, 4, 1),
+        (first, 256, 1, 1),
+        (first, 250, 1, 4),
         ("tokenizers", 250, 1, 4),
+        *(row for name in others for row in [(name, 256, 1, 1), (name, 250, 1, 4)]),
+        ("tokenizers", 32, 4, 1),
+        ("tokenizers", 1000, 4, 1),
     ]
 
 

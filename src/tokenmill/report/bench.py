@@ -36,7 +36,7 @@ from tokenmill.report.tokenizers.subject import open_tokenizer
 from tokenmill.run.machine import usable_cores
 from tokenmill.run.pool import WORKER_ENVIRONMENT
 
-BATCH_SIZES = (32, 256, 1000)
+BATCH_SIZES = (256, 32, 1000)
 MAX_BYTES = 64 << 20
 """All documents together, in UTF-8; every process holds its share of them."""
 LIBRARY_CHARACTERS = 2_000
@@ -163,7 +163,7 @@ def bench_tokenizer(
     started = time.monotonic()
     file = open_tokenizer(options.tokenizer, options.encoding)
     texts, notes = take_documents(options.num_documents, options.inputs, options.text_field)
-    planned = list(arrangements_for(file, len(texts), usable_cores()))
+    planned = arrangements_for(file, len(texts), usable_cores())
     report = BenchReport(
         tokenizer=file.origin,
         kind=file.kind,
@@ -196,24 +196,30 @@ def bench_tokenizer(
     return report
 
 
-def arrangements_for(
-    file: TokenizerFile, num_documents: int, num_cores: int
-) -> Iterator[Arrangement]:
-    """Yield the arrangements, the most important ones first."""
+def arrangements_for(file: TokenizerFile, num_documents: int, num_cores: int) -> list[Arrangement]:
+    """Return the arrangements, the most important ones first."""
     library = _library(file)
+    threads = num_cores if library == "tokenizers" else 1
     shared = max(min(num_documents // num_cores, 256), 1)
-    yield Arrangement(encoder=library, batch_size=1)
-    for name in rank_engines(file, control_tokens=False).names:
-        if name != REFERENCE:
-            yield Arrangement(encoder=name, batch_size=min(num_documents, 256))
-            if num_cores > 1:
-                yield Arrangement(encoder=name, batch_size=shared, processes=num_cores)
-    for size in BATCH_SIZES:
-        if size <= num_documents and library != "slow":  # such an object has no batch call
-            threads = num_cores if library == "tokenizers" else 1
-            yield Arrangement(encoder=library, batch_size=size, threads=threads)
+    batches = [
+        Arrangement(encoder=library, batch_size=size, threads=threads)
+        for size in BATCH_SIZES
+        if size <= num_documents and library != "slow"  # such an object has no batch call
+    ]
+    engines = [
+        [
+            Arrangement(encoder=name, batch_size=min(num_documents, 256)),
+            Arrangement(encoder=name, batch_size=shared, processes=num_cores),
+        ]
+        for name in rank_engines(file, control_tokens=False).names
+        if name != REFERENCE
+    ]
+    planned = [Arrangement(encoder=library, batch_size=1), *batches[:1]]
+    planned += [arrangement for rows in engines[:1] for arrangement in rows]
     if num_cores > 1:
-        yield Arrangement(encoder=library, batch_size=shared, processes=num_cores)
+        planned.append(Arrangement(encoder=library, batch_size=shared, processes=num_cores))
+    planned += [arrangement for rows in engines[1:] for arrangement in rows] + batches[1:]
+    return list(dict.fromkeys(planned))  # on one core, one process is no other way
 
 
 def take_documents(
