@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -11,6 +14,8 @@ from setups import setup_for
 
 import tokenmill
 from conftest import TEXTS, write_jsonl
+from tokenmill.core.child import Child
+from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.run.machine import Resources
 from tokenmill.run.messages import Preload
 from tokenmill.run.pool import WorkerPool
@@ -72,6 +77,21 @@ def test_only_an_engine_of_the_very_bytes_that_are_stored_counts(
 def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
     assert preload(msgspec.structs.replace(order, path="missing")) is None
     assert preload(msgspec.structs.replace(order, engine="fastokens", kind="tiktoken")) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nothing is preloaded here")
+def test_waiting_workers_can_read_the_tokenizer_that_the_pool_names(
+    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[Preload] = []
+    file = load_tokenizer_file(tokenizer_path)
+    with WorkerPool(Resources(2, "", 1_500_000_000, 2)) as pool:
+        monkeypatch.setattr(Child, "send", lambda child, message: orders.append(message))
+        pool.preload(file, False, "reference")
+        code = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
+        read = subprocess.check_output([sys.executable, "-c", code, orders[0].path])
+        assert read == file.data
+        assert loaded(orders[0]).data == file.data
 
 
 def test_a_build_of_one_unit_starts_one_worker(

@@ -39,7 +39,7 @@ from tokenmill.encode.probe import steps_before_model
 from tokenmill.run import processes as watchdog
 from tokenmill.run.messages import Encoding
 from tokenmill.run.processes import Process
-from tokenmill.run.units.careful import CarefulCalls
+from tokenmill.run.units.attempt import CarefulCalls
 
 POSITION = 29_050
 """Of the document that does harm, in bytes."""

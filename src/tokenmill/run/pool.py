@@ -5,9 +5,7 @@ The first worker starts before anything else is imported, so this module imports
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from tokenmill.core.child import Child, Program
@@ -44,8 +42,8 @@ class WorkerPool:
         self.resources = resources
         self._children: list[Child] = []
         self._waiting: list[Child] = []
-        self._copy = ""
-        """A file with the tokenizer that workers load ahead."""
+        self._memory: int | None = None
+        """The descriptor of an unnamed file in memory: the tokenizer that workers load ahead."""
 
     def __enter__(self) -> WorkerPool:
         self._prepare(1)
@@ -57,9 +55,8 @@ class WorkerPool:
             child.kill()
         for child in self._children:
             child.end()
-        if self._copy:
-            with contextlib.suppress(OSError):
-                Path(self._copy).unlink()
+        if self._memory is not None:
+            os.close(self._memory)
 
     def expect(self, num_units: int | None) -> None:
         """Start workers for this number of units. None if the number is unknown."""
@@ -76,21 +73,21 @@ class WorkerPool:
         if not self._waiting or KINDS[file.kind].is_described or file.rank_encoding:
             return
         try:
-            with tempfile.NamedTemporaryFile(prefix="tokenmill-", delete=False) as copy:
-                self._copy = copy.name
-                copy.write(file.data)
-        except OSError:
-            return  # no room: workers load the stored tokenizer later
+            self._memory = os.memfd_create("tokenizer")
+            written = os.write(self._memory, file.data)
+        except (AttributeError, OSError):
+            return  # not here, or not enough memory: workers load the stored tokenizer later
         order = Preload(
-            path=self._copy,
+            path=f"/proc/{os.getpid()}/fd/{self._memory}",
             kind=file.kind,
             encoding=file.encoding,
             control_tokens=control_tokens,
             engine=engine,
             cache_bytes=self.resources.cache_bytes,
         )
-        for child in self._waiting:
-            child.send(order)
+        if written == len(file.data):
+            for child in self._waiting:
+                child.send(order)
 
     def begin(self, phase: Phase, tell: Tell) -> Workers:
         """Start the workers of a phase."""

@@ -20,14 +20,15 @@ from tokenmill.encode.engine import Encoder, TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
 from tokenmill.read.documents import ReadDigests
-from tokenmill.read.source import Source
+from tokenmill.read.source import Source, Sources
 from tokenmill.run.job import Setup
 from tokenmill.run.messages import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
-from tokenmill.run.units.careful import Announce, CarefulCalls
 from tokenmill.run.units.sampling import document_hashes, place_hashes
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
 T = TypeVar("T")
+
+Announce = Callable[[Encoding], None]
 
 
 @dataclass(slots=True)
@@ -216,6 +217,61 @@ class UnitAttempt:
         yield
         spent = time.perf_counter() - started
         self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+
+class CarefulCalls:
+    """Runs the steps of a tokenizer and its engine on one document at a time, and announces each.
+
+    For units that failed in batches: if the worker then hangs or dies, the main process knows the
+    document and the step.
+    """
+
+    def __init__(self, sources: Sources, load_steps: Callable[[], list[Step]]) -> None:
+        self._sources = sources
+        self._load_steps = load_steps
+        self._steps: list[Step] | None = None
+
+    def each(
+        self, batch: DocumentBatch, engine: str, call: Callable[[str], T], announce: Announce
+    ) -> list[T]:
+        """Return the result of `call`, which calls `engine`, for each document.
+
+        Raises:
+            EngineError: a document failed. The error names its source, its position and the step.
+        """
+        if self._steps is None:
+            self._steps = self._load_steps()
+        last = (f"engine {engine}", call)
+        return [self._call(batch, index, last, announce) for index in range(len(batch.texts))]
+
+    def _call(
+        self,
+        batch: DocumentBatch,
+        index: int,
+        last: tuple[str, Callable[[str], T]],
+        announce: Announce,
+    ) -> T:
+        text, position = batch.texts[index], int(batch.positions[index])
+        encoding = Encoding(
+            source=batch.source, position=position, num_bytes=int(batch.record_bytes[index])
+        )
+        try:
+            for encoding.step, step in self._steps or ():
+                announce(encoding)
+                step(text)
+            encoding.step, call = last
+            announce(encoding)
+            return call(text)
+        except (KeyboardInterrupt, SystemExit, MemoryError, TextError):
+            raise
+        except BaseException as error:  # a Rust panic is not an Exception
+            why = getattr(error, "why", "") or f"{type(error).__name__}: {error}"
+            raise EngineError(
+                "the tokenizer failed on a document",
+                where=f"{self._sources[batch.source].name}, position {position}",
+                why=f"{encoding.step}: {why}",
+                hint="remove the document, or use another tokenizer",
+            ) from error
 
 
 class UnitTask(Protocol):

@@ -14,8 +14,7 @@ from tokenmill.read.documents import Reader, grouped
 from tokenmill.read.source import Source
 from tokenmill.run.job import NO_LIMIT, Count, Encode, Measure, Setup
 from tokenmill.run.messages import Assignment, Outcome, Tally, receipt_name
-from tokenmill.run.units.attempt import TaskRunner, UnitAttempt
-from tokenmill.run.units.careful import Announce, CarefulCalls
+from tokenmill.run.units.attempt import Announce, CarefulCalls, TaskRunner, UnitAttempt
 from tokenmill.run.units.encode import EncodeRunner
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import MANIFEST_NAME
