@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,7 +19,9 @@ from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import Json
-from tokenmill.kernels.word_boundaries import TokenTable
+
+if TYPE_CHECKING:
+    from tokenmill.kernels.word_boundaries import TokenTable
 
 SPACE_SYMBOL = "\u2581"
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
@@ -56,6 +59,8 @@ class Token:
 
 def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
     """Convert a mapping of tokens by id to arrays."""
+    from tokenmill.kernels.word_boundaries import TokenTable  # loads a compiler
+
     pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     is_part = np.zeros(largest_id + 1, np.bool_)

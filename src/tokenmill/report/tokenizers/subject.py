@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
@@ -15,10 +16,12 @@ from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, tokenizer_name
-from tokenmill.run.tasks.measure import MeasuredTokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.stored_reference import stored_tokenizer
+
+if TYPE_CHECKING:
+    from tokenmill.run.tasks.measure import MeasuredTokenizer
 
 
 def open_tokenizer(
@@ -70,6 +73,8 @@ class Subject:
     @property
     def measured(self) -> MeasuredTokenizer:
         """The properties needed for measuring."""
+        from tokenmill.run.tasks.measure import MeasuredTokenizer  # loads a compiler
+
         return MeasuredTokenizer(self.file, self.reference, self.control_tokens)
 
 
