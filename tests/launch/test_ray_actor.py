@@ -110,7 +110,7 @@ def test_versions_of_ray_that_any_web_page_could_use_are_refused(
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
-        (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent must be at least 1, got 0"),
+        (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent: got '0'; must be"),
         (["--on", "slurm", "--cpus-per-agent", "2"], "can only be used with --on ray"),
         (["--on", "ray", "--slurm=-p x"], "--slurm can only be used with --on slurm"),
         (["--cpus-per-agent", "2"], "--cpus-per-agent can only be used with --on"),
