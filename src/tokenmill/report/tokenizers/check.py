@@ -12,6 +12,7 @@ from tokenmill.encode.fingerprint import Fingerprint, fingerprint_of
 from tokenmill.encode.kinds import load_any_reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.report.tokenizers.difference import compare_tokenizers
+from tokenmill.report.tokenizers.subject import dataset_of, open_tokenizer
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import stored_tokenizer
 
@@ -38,8 +39,6 @@ def check_tokenizer(
         VerificationError: the dataset's own tokenizer is not the one that encoded it.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-    from tokenmill.report.tokenizers.subject import open_tokenizer  # loads a compiler
-
     file = open_tokenizer(tokenizer, encoding)
     found = fingerprint_of(file)
     differences = [*_differences(dataset, found), *_other_prefix(dataset, tokenizer, file)]
@@ -66,8 +65,6 @@ def _differences(dataset: Dataset, found: Fingerprint) -> Iterator[str]:
 
 def _other_prefix(dataset: Dataset, tokenizer: object, file: TokenizerFile) -> Iterator[str]:
     """The prefix ids of a tokenizer, or those that another dataset was built with."""
-    from tokenmill.report.tokenizers.subject import dataset_of  # loads a compiler
-
     if other := dataset_of(tokenizer):
         theirs = other.manifest.tokenizer.prefix_ids
     else:
