@@ -13,7 +13,7 @@ import argparse
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,6 @@ from tokenmill.run.publish import describe_sources
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry, ShardEntry
-from tokenmill.store.objects.object_store import ObjectEntry
 
 SIZES = {"bin": 537_000_000, "idx": 2_700_000, "xxh3": 66_000, "parquet": 3_000_000}
 UNITS_A_SOURCE = 2
@@ -49,12 +48,12 @@ class StoreOfReceipts(MemoryStore):
         for key in keys:
             self._put(receipt_name(key), receipt_of(key))
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        yield from super().entries(folder)
+    def sizes(self, folder: str) -> dict[str, int]:
+        sizes = super().sizes(folder)
         for part, num_bytes in SIZES.items():
             if part_name("x", part).rpartition("/")[0] == folder:
-                for key in self._keys:
-                    yield ObjectEntry(part_name(key, part), num_bytes)
+                sizes |= {part_name(key, part): num_bytes for key in self._keys}
+        return sizes
 
 
 def receipt_of(key: str) -> bytes:

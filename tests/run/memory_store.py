@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tokenmill.core.errors import StorageError
-from tokenmill.store.objects.object_store import ObjectEntry
 
 
 class MemoryStore:
@@ -48,12 +47,12 @@ class MemoryStore:
         data = self.read(name)
         return None if data is None else len(data)
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
+    def sizes(self, folder: str) -> dict[str, int]:
         self._ask("list")
         newest = self._clock() - self._lag_seconds
-        for name, created in list(self.folders.get(folder, {}).items()):
-            if created <= newest:
-                yield ObjectEntry(name, len(self.objects[name]))
+        listed = self.folders.get(folder, {}).items()
+        there = [name for name, created in listed if created <= newest]
+        return {name: len(self.objects[name]) for name in there}
 
     def remove(self, names: Iterable[str]) -> None:
         self._ask("remove")

@@ -20,7 +20,6 @@ from tokenmill.run.journal.agents import Agent, AgentState, state_name
 from tokenmill.run.journal.claims import Claims
 from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
-from tokenmill.store.objects.object_store import ObjectEntry
 
 BEAT_SECONDS = 20.0
 
@@ -69,12 +68,12 @@ class DelayedStore:
         self.delay += self._cluster.costs.latency * (len(wanted) / 128 + (len(wanted) > 0))
         return self._cluster.store.read_all(wanted)
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        entries = list(self._cluster.store.entries(folder))
-        pages = 1 + len(entries) // 1000
+    def sizes(self, folder: str) -> dict[str, int]:
+        sizes = self._cluster.store.sizes(folder)
+        pages = 1 + len(sizes) // 1000
         self._cluster.store.requests["page"] += pages
         self.delay += pages * 2 * self._cluster.costs.latency
-        return iter(entries)
+        return sizes
 
     def size(self, name: str) -> int | None:
         data = self.read(name)

@@ -118,7 +118,7 @@ def _under_way(store: ObjectStore) -> BuildStatus:
     done = sum(state.tallies.bytes_done for state in said)
     total = max((state.tallies.bytes_total for state in said), default=0)
     speed = sum(agent.bytes_per_second for agent in agents if agent.state == "at work")
-    claims = [entry.name for entry in store.entries(CLAIMS)]
+    claims = store.sizes(CLAIMS)
     first = sum(name.endswith(".0") for name in claims)
     return BuildStatus(
         out=store.location,
@@ -179,7 +179,7 @@ class _Damage(msgspec.Struct):
 
 def _damaged(store: ObjectStore) -> dict[int, str]:
     found: dict[int, str] = {}
-    for name, data in store.read_all([entry.name for entry in store.entries(DAMAGED)]):
+    for name, data in store.read_all(store.sizes(DAMAGED)):
         if match := _DAMAGE.fullmatch(name):
             try:
                 found[int(match[1])] = msgspec.json.decode(data or b"", type=_Damage).why

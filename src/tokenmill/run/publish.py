@@ -181,11 +181,11 @@ def sweep(workspace: Workspace, named: Iterable[str] | None = None) -> None:
     store, keep = workspace.store, None if named is None else set(named)
     with contextlib.suppress(TokenmillError, OSError):
         for folder in sorted(set(PART_FOLDERS.values())) if keep is not None else ():
-            found = (entry.name for entry in store.entries(folder))
+            found = store.sizes(folder)
             store.remove([name for name in found if name not in (keep or ()) and _is_part(name)])
         if workspace.bucket is not None:
             for folder in ("work", *WORK_FOLDERS):
-                store.remove([entry.name for entry in store.entries(folder)])
+                store.remove(store.sizes(folder))
             return
         sweep_unfinished(workspace.folder)
         for name in WORK_FOLDERS:

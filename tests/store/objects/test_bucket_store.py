@@ -55,7 +55,7 @@ def finished(folder: Path, name: str, data: bytes) -> Path:
 
 
 def names_of(store: BucketStore, folder: str) -> list[str]:
-    return sorted(entry.name for entry in store.entries(folder))
+    return sorted(store.sizes(folder))
 
 
 class TestObjects:
@@ -198,7 +198,7 @@ class TestSurroundings:
         with chaos(moto_port, Chaos(hide_seconds=60)) as late:
             store = s3_store(late.port)
             store.create("work/receipts/0.json", b"receipt")
-            assert list(store.entries("work/receipts")) == []
+            assert store.sizes("work/receipts") == {}
             assert dict(store.read_all(["work/receipts/0.json"])) == {
                 "work/receipts/0.json": b"receipt"
             }

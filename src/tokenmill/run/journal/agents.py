@@ -114,10 +114,10 @@ def parse_state(data: bytes | None) -> AgentState | None:
 
 def listed_agents(store: ObjectStore) -> Iterator[str]:
     """Yield the names of all present and past agents, in any order. New agents may be missing."""
-    for entry in store.entries(FOLDER):
-        if entry.num_bytes > MAX_STATE_BYTES:
+    for path, num_bytes in store.sizes(FOLDER).items():
+        if num_bytes > MAX_STATE_BYTES:
             continue
-        name = entry.name.rpartition("/")[2].removesuffix(".json")
+        name = path.rpartition("/")[2].removesuffix(".json")
         if is_agent(name):
             yield name
 

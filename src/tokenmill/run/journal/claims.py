@@ -265,8 +265,8 @@ class Claims:
     def _list(self) -> None:
         """List all claims to find unclaimed items. An outdated listing only costs time."""
         generations: dict[str, int] = {}
-        for entry in self._store.entries(CLAIMS):
-            item, _, generation = entry.name.rpartition("/")[2].rpartition(".")
+        for name in self._store.sizes(CLAIMS):
+            item, _, generation = name.rpartition("/")[2].rpartition(".")
             if generation.isdecimal():
                 generations[item] = max(generations.get(item, 0), int(generation))
         free = [item for item in self._items if self._is_free(item)]
@@ -325,8 +325,8 @@ def note_failure(store: ObjectStore, item: str, agent: str, error: TokenmillErro
 def failed_agents(store: ObjectStore, is_past: Callable[[str], bool]) -> dict[str, set[str]]:
     """Return the agents that each item failed on, except agents that are past."""
     found: dict[str, set[str]] = {}
-    for entry in store.entries(FAILED):
-        name = entry.name.rpartition("/")[2].removesuffix(".json")
+    for path in store.sizes(FAILED):
+        name = path.rpartition("/")[2].removesuffix(".json")
         item, _, agent = name.partition(".")
         if is_agent(agent) and not is_past(agent):
             found.setdefault(item, set()).add(agent)

@@ -199,7 +199,7 @@ class Ledger:
         return all(source in self.quarantined for source in sources)
 
     def _learn_damage(self) -> None:
-        names = (entry.name for entry in self.store.entries(DAMAGED))
+        names = self.store.sizes(DAMAGED)
         found = {int(name[-13:-5]): name for name in names if _DAMAGED.fullmatch(name)}
         new = {name: source for source, name in found.items() if source not in self.quarantined}
         for name, data in self.store.read_all(new):

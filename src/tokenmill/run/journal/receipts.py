@@ -51,9 +51,9 @@ def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
 def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, Receipt]:
     """Return the receipts of all units by key, except those that are `known`."""
     names = (
-        entry.name
-        for entry in store.entries(RECEIPTS)
-        if _KEY.fullmatch(entry.name) and _key_of(entry.name) not in known
+        name
+        for name in store.sizes(RECEIPTS)
+        if _KEY.fullmatch(name) and _key_of(name) not in known
     )
     return {
         _key_of(name): open_record(store, name, data, Receipt)
@@ -64,7 +64,7 @@ def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, 
 
 def finished_keys(store: ObjectStore) -> set[str]:
     """Return the keys of all units with a receipt."""
-    return {_key_of(entry.name) for entry in store.entries(RECEIPTS) if _KEY.fullmatch(entry.name)}
+    return {_key_of(name) for name in store.sizes(RECEIPTS) if _KEY.fullmatch(name)}
 
 
 def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> dict[str, Receipt]:
@@ -75,7 +75,9 @@ def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> d
         for file in receipt.files
     }
     folders = {name.rpartition("/")[0] for name in wanted}
-    sizes = {entry.name: entry.num_bytes for folder in folders for entry in store.entries(folder)}
+    sizes: dict[str, int] = {}
+    for folder in folders:
+        sizes |= store.sizes(folder)
     missing = {name for name, num_bytes in wanted.items() if sizes.get(name) != num_bytes}
     missing = {name for name in missing if store.size(name) != wanted[name]}  # listings may be late
     lost = {
@@ -101,9 +103,9 @@ def write_stream_end(store: ObjectStore, source: int, num_parts: int) -> None:
 def read_stream_ends(store: ObjectStore, known: Collection[int] = ()) -> dict[int, int]:
     """Return the number of parts of each finished stream by source, except `known` ones."""
     names = [
-        entry.name
-        for entry in store.entries(STREAMS)
-        if _STREAM.fullmatch(entry.name) and int(_key_of(entry.name)) not in known
+        name
+        for name in store.sizes(STREAMS)
+        if _STREAM.fullmatch(name) and int(_key_of(name)) not in known
     ]
     return {
         int(_key_of(name)): open_record(store, name, data, StreamEnd).num_parts

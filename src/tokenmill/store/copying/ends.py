@@ -87,8 +87,10 @@ class End:
 
     def sizes(self, folders: Iterable[str]) -> dict[str, int]:
         """Return the size in bytes of each file directly in `folders`, by name."""
-        found = (each for folder in folders for each in self.store.entries(folder))
-        return {each.name: each.num_bytes for each in found}
+        found: dict[str, int] = {}
+        for folder in folders:
+            found |= self.store.sizes(folder)
+        return found
 
     def is_empty(self) -> bool:
         """Return whether the location has no files but unfinished ones of a killed process."""

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tokenmill.core.errors import StorageError
 from tokenmill.store.cloud.client import Client
-from tokenmill.store.objects.object_store import ObjectEntry
 
 WAITS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Approximate seconds before each attempt to create; clients already retry failed requests."""
@@ -86,9 +85,8 @@ class BucketStore:
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         return self._client.get_many(names)
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        for found in self._client.list_folder(folder):
-            yield ObjectEntry(found.key, found.num_bytes)
+    def sizes(self, folder: str) -> dict[str, int]:
+        return {found.key: found.num_bytes for found in self._client.list_folder(folder)}
 
     def size(self, name: str) -> int | None:
         found = self._client.head(name)

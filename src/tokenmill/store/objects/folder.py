@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tokenmill.store.files import fsync_path, storage_error, storage_errors, written_beside
-from tokenmill.store.objects.object_store import ObjectEntry
 
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 """Errors of link(2) on file systems without hard links."""
@@ -82,19 +81,19 @@ class FolderStore:
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         return ((name, self.read(name)) for name in names)
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        path = self._path(folder)
+    def sizes(self, folder: str) -> dict[str, int]:
+        path, sizes = self._path(folder), {}
         with storage_errors("list", path):
             try:
                 found = list(os.scandir(path))
             except FileNotFoundError:
-                return
+                return {}
             for entry in found:
                 with contextlib.suppress(FileNotFoundError):  # removed in the meantime
                     if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-                        num_bytes = entry.stat(follow_symlinks=False).st_size
                         name = f"{folder}/{entry.name}" if folder else entry.name
-                        yield ObjectEntry(name, num_bytes)
+                        sizes[name] = entry.stat(follow_symlinks=False).st_size
+        return sizes
 
     def size(self, name: str) -> int | None:
         path = self._path(name)

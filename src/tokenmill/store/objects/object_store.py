@@ -9,7 +9,6 @@ any work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -18,14 +17,6 @@ import msgspec
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectEntry:
-    """An object in a listing."""
-
-    name: str
-    num_bytes: int
 
 
 class ObjectStore(Protocol):
@@ -62,8 +53,8 @@ class ObjectStore(Protocol):
     def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Yield (name, bytes) of many objects as `read` does, concurrently and in any order."""
 
-    def entries(self, folder: str) -> Iterator[ObjectEntry]:
-        """Yield the objects directly in a folder, in any order; new objects may be missing.
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes in bytes of the objects directly in a folder; new ones may be missing.
 
         The folder "" is the root of the store.
         """
