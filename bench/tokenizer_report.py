@@ -18,8 +18,8 @@ import numpy as np
 
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
-from tokenmill.encode.measure.measurer import Measured, Measurer
-from tokenmill.encode.token_bytes import token_table, tokens_of
+from tokenmill.encode.measure.measurer import Measured, Measurer, token_table
+from tokenmill.encode.token_bytes import tokens_of
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent

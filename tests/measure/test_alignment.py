@@ -20,8 +20,9 @@ from tokenmill.encode.measure.measurer import (
     UNKNOWN_WORDS,
     continued_by_offsets,
     continued_words,
+    token_table,
 )
-from tokenmill.encode.token_bytes import Token, token_table, tokens_of
+from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.kernels.word_boundaries import EncodedTexts, TokenTable
 

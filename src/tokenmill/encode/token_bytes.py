@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
 from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, parse_ranks
 from tokenmill.encode.references.json_components import json_components
@@ -21,7 +20,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import Json
 
 if TYPE_CHECKING:
-    from tokenmill.kernels.word_boundaries import TokenTable
+    pass
 
 SPACE_SYMBOL = "\u2581"
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
@@ -55,20 +54,6 @@ class Token:
         except UnicodeDecodeError:
             return True
         return False
-
-
-def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
-    """Convert a mapping of tokens by id to arrays."""
-    from tokenmill.kernels.word_boundaries import TokenTable  # loads a compiler
-
-    pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
-    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    is_part = np.zeros(largest_id + 1, np.bool_)
-    for i, token in tokens.items():
-        is_part[i] = token.is_plain and (token.is_fallback or token.is_fragment)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    data = np.frombuffer(b"".join(pieces), np.uint8)
-    return TokenTable(data, offsets.astype(np.int32), is_part)
 
 
 def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.measure.language_words import WordCutter
 from tokenmill.encode.measure.tallies import COLUMNS, Tally
+from tokenmill.encode.token_bytes import Token
 from tokenmill.kernels.word_boundaries import (
     UNKNOWN_WORDS,
     EncodedTexts,
@@ -160,3 +161,17 @@ def count_where(flags: npt.NDArray[np.bool_], tokens: TokenBatch) -> Int64Array:
     hits = np.flatnonzero(flags[tokens.ids])
     owners = np.searchsorted(tokens.offsets, hits, side="right") - 1
     return np.bincount(owners, minlength=len(tokens.offsets) - 1)
+
+
+def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
+    """Convert a mapping of tokens by id to arrays."""
+    from tokenmill.kernels.word_boundaries import TokenTable  # loads a compiler
+
+    pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    is_part = np.zeros(largest_id + 1, np.bool_)
+    for i, token in tokens.items():
+        is_part[i] = token.is_plain and (token.is_fallback or token.is_fragment)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    return TokenTable(data, offsets.astype(np.int32), is_part)

@@ -14,10 +14,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Advance, TokenBatch
 from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.measure.measurer import token_table
 from tokenmill.encode.measure.tallies import COLUMNS, Tally
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.split_file import canonical_steps
-from tokenmill.encode.token_bytes import token_table
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
 from tokenmill.read.fields import Fields

@@ -12,9 +12,9 @@ from tokenmill.core.records import DocumentBatch, Int64Array, UInt32Array
 from tokenmill.encode.engine import Encoder, Engine, Reference
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.kinds import KINDS, load_reference
-from tokenmill.encode.measure.measurer import Measured, Measurer
+from tokenmill.encode.measure.measurer import Measured, Measurer, token_table
 from tokenmill.encode.probe import Step
-from tokenmill.encode.token_bytes import token_table, tokens_of
+from tokenmill.encode.token_bytes import tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.run.job import Measure, Setup
 from tokenmill.run.units.attempt import UnitAttempt
