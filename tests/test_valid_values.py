@@ -12,8 +12,8 @@ from tokenmill import FillInMiddle
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
 from tokenmill.core.values import valid_values
+from tokenmill.load import opening
 from tokenmill.load.export.rows import ExportOptions
-from tokenmill.load.opening import split_options
 from tokenmill.run.recipe.checks import make_pack_options
 
 
@@ -64,7 +64,7 @@ def test_types_in_words(kind: Any, text: str) -> None:
 )
 def test_loaders_say_what_an_option_may_be(options: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match="the loader has 1 problem") as caught:
-        split_options({"batch_size": 1, **options})
+        opening.make_options(opening.LOADER_OPTIONS, {"batch_size": 1, **options})
     assert caught.value.why == why
 
 

@@ -78,6 +78,10 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return Share(rank, world_size, self.even_attention, self.restart)
 
 
+LOADER_OPTIONS = (OrderOptions, BatchOptions, Targets)
+"""The structs of all options of a loader."""
+
+
 def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return this process's rank and the number of ranks: the given ones, or 0 of 1.
 
@@ -122,7 +126,7 @@ def open_batches(
     if curriculum is not None and given:
         why = f"a curriculum sets its own batch size and order; got {', '.join(given)}"
         raise UserError("these options cannot be combined with a curriculum", why=why)
-    order, content, targets = split_options(options)
+    order, content, targets = make_options(LOADER_OPTIONS, options)
     is_cut = curriculum is not None and bool(curriculum.row_lengths)
     if is_cut and content.fill_in_middle is not None:
         raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
@@ -163,7 +167,7 @@ def mix_batches(
         raise UserError(
             "epochs cannot be set for a whole mixture", hint="set MixtureSource(epochs=...)"
         )
-    order, content, targets = split_options(options)
+    order, content, targets = make_options(LOADER_OPTIONS, options)
     size = order.size()
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
     if schedule.batch(0) is None:
@@ -192,16 +196,6 @@ def only_plan(dataset: Dataset) -> str:
             else f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
         )
     return names[0]
-
-
-def split_options(options: dict[str, Any]) -> tuple[OrderOptions, BatchOptions, Targets]:
-    """Return flat options as structs.
-
-    Raises:
-        UserError: an option is unknown, or its value is invalid.
-    """
-    order, content, targets = make_options((OrderOptions, BatchOptions, Targets), options)
-    return order, content, targets
 
 
 def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple[Any, ...]:
