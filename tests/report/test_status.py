@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_passed_over(out: Path) -> None:
         "agents/00007-00000007.json": b" " * (2 << 20),
         "agents/00006-00000006.json": b'{"agent": "x\\u001b[2J", "counter": 1}',
         "agents/no agent.json": b"{}",
-        "claims/0/\x1b[2J.99999999999999999999": b"{}",
+        "claims/\x1b[2J.99999999999999999999": b"{}",
         "damaged/00000008.json": b"{",
         f"failed/c.{FIRST}.json": msgspec.json.encode({"kind": "SystemExit"}),
     }

@@ -86,7 +86,7 @@ def test_a_deletion_that_was_stopped_is_finished_by_the_next(
 
 
 def test_an_unfinished_build_goes(bucket: Client) -> None:
-    parts = ["receipts/00000000-000000.json", "claims/0/stream-00000000.0"]
+    parts = ["receipts/00000000-000000.json", "claims/stream-00000000.0"]
     names = ["work/job.json", *(f"work/{part}" for part in parts), "tokens/00000000-000000.bin"]
     for name in names:
         bucket.put(name, b'{"job": "a", "identity": {"versions": {"tokenmill": "0.1.0"}}}')

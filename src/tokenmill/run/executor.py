@@ -33,8 +33,8 @@ class Phase:
     """The exam that the engine of every worker must pass."""
     reference: Engine
     """The reference that audits compare with."""
-    twin: Callable[[], Engine | None] | None = None
-    """Creates the engine of a worker in this process; see `Task.twin`."""
+    local_engine: Callable[[], Engine | None] | None = None
+    """Creates the engine of a worker in this process; see `Task.local_engine`."""
     max_units: int | None = None
     """The most units that will be started. None if unknown."""
     is_repeated: bool = False

@@ -76,7 +76,7 @@ class Phases:
             tokenizer_dir=str((workspace.folder / "tokenizer").resolve()),
             tokenizer_source=task.tokenizer_source,
         )
-        return Phase(setup, task.sources, self.exam, task.encoder, task.twin)
+        return Phase(setup, task.sources, self.exam, task.encoder, task.local_engine)
 
     def _run_all(self, phase: Phase) -> None:
         """Run all units without a receipt; the unit that reaches a limit runs up to the limit.

@@ -367,9 +367,9 @@ class InProcess:
         self._woken = threading.Event()
         try:
             engine = None
-            if phase.twin:
+            if phase.local_engine:
                 phase.exam.result()  # until then another thread uses the object
-                engine = phase.twin()
+                engine = phase.local_engine()
             self._runner = UnitRunner(phase.setup, engine)
             tell(self._pid, Loaded(self._runner.startup_seconds))
             self._runner.calibrate(phase.exam.result())

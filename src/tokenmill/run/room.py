@@ -42,7 +42,7 @@ R = TypeVar("R")
 LOGGER = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-PATIENCE_SECONDS = 5.0
+WAIT_SECONDS = 5.0
 """How long an agent waits for a build that holds the lock alone while it checks the output."""
 
 
@@ -96,7 +96,7 @@ def _remove_lock(workspace: Workspace) -> None:
 
 def _take_lock(workspace: Workspace, how: How) -> tuple[FileIO, bool]:
     """Return the locked file, and whether this process is the only holder."""
-    patient_until = time.monotonic() + (PATIENCE_SECONDS if how == "together" else 0)
+    give_up_at = time.monotonic() + (WAIT_SECONDS if how == "together" else 0)
     while True:
         with storage_errors("create the output folder", workspace.folder):
             workspace.work.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _take_lock(workspace: Workspace, how: How) -> tuple[FileIO, bool]:
                     found = _try_lock(file, workspace, fcntl.LOCK_SH)
                     if found == "ours":
                         return file, False
-            if found == "taken" and time.monotonic() >= patient_until:
+            if found == "taken" and time.monotonic() >= give_up_at:
                 raise _taken(file, workspace)
         except BaseException:
             file.close()

@@ -93,7 +93,7 @@ class Session:
         if self.in_threads:
             self._committer.start_threads(workers.wake)
         # An agent that found damage must not wait: other agents may wait for its verdict.
-        while self._started or not self.queue.is_exhausted(patient=not self.damaged):
+        while self._started or not self.queue.is_exhausted(waiting=not self.damaged):
             self._start_units()
             self.board.num_awaited = 0 if self._started else self.queue.num_awaited
             workers.wait(POLL_SECONDS)

@@ -199,7 +199,7 @@ class Task(ABC, Generic[R]):
         """Return the exam that the engine of every worker must pass. Called in a thread."""
 
     @property
-    def twin(self) -> Callable[[], Engine | None] | None:
+    def local_engine(self) -> Callable[[], Engine | None] | None:
         """Creates an engine for units in this process, if the tokenizer is a Python object.
 
         Such an object cannot always be loaded again from its file. Call this only once the exam is

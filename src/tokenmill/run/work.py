@@ -127,10 +127,10 @@ class WorkQueue:
             self._stopping = True
             self._ready.clear()
 
-    def is_exhausted(self, *, patient: bool) -> bool:
+    def is_exhausted(self, *, waiting: bool) -> bool:
         """Whether no further unit will come.
 
-        If not `patient`, also True if only units that other agents hold could still come.
+        If not `waiting`, also True if only units that other agents hold could still come.
         """
         with self._lock:
             if self._ready or self._again or self._num_feeding:
@@ -140,7 +140,7 @@ class WorkQueue:
         ours = self._our_units or self._our_streams
         if ours or self.claims is None:
             return not ours
-        return self.claims.exhausted if patient and not self.failures else self.claims.idle
+        return self.claims.exhausted if waiting and not self.failures else self.claims.idle
 
     @property
     def num_awaited(self) -> int:

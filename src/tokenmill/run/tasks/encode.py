@@ -102,7 +102,7 @@ class TokenizerTask(Task[R]):
         return Encoder(self.reference, self.reference.largest_id)
 
     @property
-    def twin(self) -> Callable[[], Engine | None] | None:
+    def local_engine(self) -> Callable[[], Engine | None] | None:
         return self.reference.twin if KINDS[self.file.kind].is_described else None
 
     def examine(self) -> Exam:
