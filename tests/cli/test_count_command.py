@@ -78,26 +78,6 @@ def test_events_are_json_lines(
     assert events[-1]["counts_id"] == json.loads((out / "counts.json").read_text())["counts_id"]
 
 
-def test_counts_are_merged(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    more = write_jsonl(tmp_path / "b.jsonl", ["c d"])
-    for source, name in ((corpus, "x"), (more, "y")):
-        counted(capsys, source, "--out", tmp_path / name, *SPLIT)
-    folders = (tmp_path / "x", tmp_path / "y")
-    code, lines, _ = counted(capsys, *folders, "--out", tmp_path / "sum")
-    assert code == 0
-    assert "       words  7, 4 of them unique; 7 B" in lines
-
-
-def test_wrong_options_are_told_at_once(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", "--min-count", 0)
-    assert code == 2
-    assert errors.startswith("tokenmill: the count has 2 problems\n")
-
-
 def test_a_count_that_is_stopped_says_how_to_resume(
     corpus: Path,
     tmp_path: Path,

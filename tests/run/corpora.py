@@ -23,33 +23,8 @@ from tokenmill.store.canonical import read_sealed, write_sealed
 SMALL_UNITS = Path(__file__).with_name("small_units.py")
 
 WORDS = [
-    "the",
-    "a",
-    "of",
-    "to",
-    "and",
-    "in",
-    "that",
-    "is",
-    "was",
-    "he",
-    "for",
-    "it",
-    "with",
-    "as",
-    "his",
-    "on",
-    "be",
-    "at",
-    "by",
-    "I",
-    "äöü",
-    "日本",
-    "x",
-    "=",
-    "y",
-    "+",
-    "1\n",
+    *"the a of to and in that is was he for it with as his on be at by I äöü 日本".split(),
+    *("x", "=", "y", "+", "1\n"),
 ]
 
 

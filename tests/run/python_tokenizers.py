@@ -59,18 +59,6 @@ class TiringBytes(ByteTokenizer):
         return super().encode(text if self.calls > 0 else text.upper())
 
 
-class CollectingWords(ByteTokenizer):
-    """Gives each new word the next id."""
-
-    vocab_size = 1 << 20
-
-    def __init__(self) -> None:
-        self.words: dict[str, int] = {}
-
-    def encode(self, text: str) -> list[int]:
-        return [self.words.setdefault(word, len(self.words) + 300) for word in text.split()]
-
-
 class FailingBytes(ByteTokenizer):
     """Raises for one word."""
 

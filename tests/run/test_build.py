@@ -63,7 +63,9 @@ def test_the_memory_budget_changes_no_byte(tmp_path: Path, tokenizer_path: Path)
     assert contents(tmp_path / "512MiB") == contents(tmp_path / "4GB")
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst", "bz2", "xz", "parquet", "arrow", "arrows"])
+@pytest.mark.parametrize(
+    "kind", ["gz", "zst", "bz2", "xz", "parquet", "one.parquet", "arrow", "arrows"]
+)
 def test_every_format_gives_the_ids_of_plain_json_lines(
     kind: str, tmp_path: Path, tokenizer_path: Path, reference: Reference
 ) -> None:
@@ -82,8 +84,9 @@ def test_every_format_gives_the_ids_of_plain_json_lines(
             path.write_bytes(bz2.compress(data))
         case "xz":
             path.write_bytes(lzma.compress(data))
-        case "parquet":
-            pq.write_table(table, path, row_group_size=400)
+        case "parquet" | "one.parquet":  # all workers read one row group
+            size = 400 if kind == "parquet" else None
+            pq.write_table(table, path, row_group_size=size)
         case "arrow":
             with pa.ipc.new_file(str(path), table.schema) as writer:
                 writer.write_table(table, max_chunksize=300)
@@ -93,16 +96,6 @@ def test_every_format_gives_the_ids_of_plain_json_lines(
     report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=2)
     assert documents(tmp_path / "out") == expected(texts, reference)
     assert len(report.dataset.shards) > 1
-
-
-def test_one_huge_row_group_is_read_by_all_workers(
-    tmp_path: Path, tokenizer_path: Path, reference: Reference
-) -> None:
-    texts = random_texts(2000)
-    pq.write_table(pa.table({"text": texts}), tmp_path / "data.parquet")
-    report = tokenmill.build(tmp_path / "data.parquet", tokenizer_path, tmp_path / "out", workers=2)
-    assert documents(tmp_path / "out") == expected(texts, reference)
-    assert len(report.dataset.shards) > 3
 
 
 def test_plain_text_is_one_document_a_file_or_split_at_a_separator(
@@ -151,24 +144,9 @@ def test_character_spans_become_token_ranges(tmp_path: Path, tokenizer_path: Pat
     assert rows[1] == []
 
 
-def test_a_share_of_the_documents_is_put_into_validation(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    write_corpus(tmp_path / "data", num_files=2, per_file=1000)
-    report = tokenmill.build(
-        tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1, validation=0.1
-    )
-    subsets = [
-        subset
-        for shard in report.dataset.shards
-        for subset in shard.documents().column("subset").to_pylist()
-    ]
-    assert 0.07 < subsets.count("validation") / len(subsets) < 0.13
-
-
 def test_ids_above_65535_need_int32(tmp_path: Path, tokenizer_path: Path) -> None:
     tokenizer = json.loads(tokenizer_path.read_text())
-    tokenizer["model"]["vocab"] |= {f"unused{i}": 400 + i for i in range(66_000)}
+    tokenizer["model"]["vocab"]["unused"] = 66_000
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     path = write_jsonl(tmp_path / "a.jsonl", ["hello"])
     report = tokenmill.build(path, tmp_path / "tokenizer.json", tmp_path / "out", workers=1)
@@ -275,18 +253,6 @@ def test_limits_stop_at_the_same_document_for_any_number_of_workers(
     tokenmill.verify(tmp_path / "out", against_sources=True)
 
 
-def test_a_limit_inside_a_compressed_stream_is_exact(
-    tmp_path: Path, tokenizer_path: Path, reference: Reference
-) -> None:
-    texts = random_texts(3000)
-    plain = write_jsonl(tmp_path / "a.jsonl", texts)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    tokenmill.build(
-        tmp_path / "a.jsonl.gz", tokenizer_path, tmp_path / "out", workers=2, max_documents=2000
-    )
-    assert documents(tmp_path / "out") == expected(texts, reference)[:2000]
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_damage_behind_a_limit_is_not_part_of_the_dataset(
     workers: int, tmp_path: Path, tokenizer_path: Path, reference: Reference
@@ -345,17 +311,6 @@ def test_many_damaged_streams_end_in_an_error_and_not_in_a_wait(
         (tmp_path / f"bad-{number}.jsonl.gz").write_bytes(data[: len(data) // 2 + number])
     with pytest.raises(DataError, match="8 input files are damaged"):
         tokenmill.build(sorted(tmp_path.glob("bad-*")), tokenizer_path, tmp_path / "out", workers=2)
-
-
-def test_one_stream_keeps_many_workers_busy(
-    tmp_path: Path, tokenizer_path: Path, reference: Reference
-) -> None:
-    texts = random_texts(3000)
-    plain = write_jsonl(tmp_path / "a.jsonl", texts)
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(plain.read_bytes()))
-    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=3, prefetch=0)
-    assert documents(tmp_path / "out") == expected(texts, reference)
 
 
 def test_a_damaged_small_file_leaves_its_group_and_nothing_else(

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tokenizers
-from msgspec import UNSET
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 import tokenmill
 from tokenmill.core.errors import DataError, UserError
-from tokenmill.run.recipe.options import Recipe
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -236,8 +234,3 @@ def test_options_that_contradict_each_other(options: dict[str, Any], problem: st
     with pytest.raises(UserError) as caught:
         tokenmill.recipe("in", "tokenizer", "out", **{"chat": "messages", **options})
     assert caught.value.why == problem
-
-
-def test_a_build_without_conversations_has_the_policies_that_it_always_had() -> None:
-    made: Recipe = tokenmill.recipe("in", "tokenizer", "out")
-    assert made.policies.chat is UNSET

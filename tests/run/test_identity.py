@@ -150,10 +150,16 @@ def test_what_parses_json_decides_the_bytes_of_json_lines(inputs: list[Path]) ->
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["plain", "compressed"])
-def test_a_touched_input_leaves_a_finished_dataset_complete(
+def test_a_touched_input_stops_no_resume_and_leaves_a_finished_dataset_complete(
     build: Build, inputs: list[Path], number: int
 ) -> None:
-    build()
+    leave_unfinished(build)
+    touch(inputs[number])
+    report = build()
+    assert report.reused is not None
+    totals = report.dataset.manifest.totals
+    assert (report.reused.units, report.reused.bytes) == (1, totals.record_bytes)
+    assert report.reused.seconds > 0
     touch(inputs[number])
     compared: list[str] = []
     events = tokenmill.BuildEvents(on_compare=lambda source: compared.append(source.name))
@@ -161,33 +167,21 @@ def test_a_touched_input_leaves_a_finished_dataset_complete(
     assert compared == [inputs[number].name]
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["plain", "compressed"])
-def test_a_touched_input_does_not_stop_a_resume(
-    build: Build, inputs: list[Path], number: int
-) -> None:
-    leave_unfinished(build)
-    touch(inputs[number])
-    report = build()
-    assert report.reused is not None
-    assert report.reused.units == 1
-
-
 def test_an_input_with_another_content_of_the_same_size_is_named(
     build: Build, inputs: list[Path]
 ) -> None:
-    build()
-    change_one_byte(inputs[0])
-    with pytest.raises(OutputConflictError, match="holds another dataset") as caught:
-        build()
-    assert caught.value.why.startswith("a.jsonl: its content changed; it has the same size")
-
-
-def test_an_input_that_changes_before_a_resume_is_named(build: Build, inputs: list[Path]) -> None:
+    whole = inputs[0].read_bytes()
     leave_unfinished(build)
     change_one_byte(inputs[0])
-    with pytest.raises(InputChangedError) as caught:
+    with pytest.raises(InputChangedError) as resumed:
         build()
-    assert caught.value.why.startswith("a.jsonl: its content changed; it has the same size")
+    inputs[0].write_bytes(whole)
+    build()
+    change_one_byte(inputs[0])
+    with pytest.raises(OutputConflictError, match="holds another dataset") as finished:
+        build()
+    for caught in (resumed.value, finished.value):
+        assert caught.why.startswith("a.jsonl: its content changed; it has the same size")
 
 
 Rows = list[tuple[str | None, str]]
@@ -226,23 +220,18 @@ def build_table(path: Path, tokenizer: Path, max_bad: float = 0.5) -> tokenmill.
     return tokenmill.build(path, tokenizer, out, keep=["lang"], workers=1, max_bad=max_bad)
 
 
-def test_a_touched_table_leaves_a_finished_dataset_complete(
+def test_a_table_whose_texts_together_are_the_same_has_changed_if_its_rows_have(
     table: Path, tokenizer_path: Path
 ) -> None:
     build_table(table, tokenizer_path)
-    touch(table)
-    assert build_table(table, tokenizer_path).snapshot is None
-
-
-@pytest.mark.parametrize("rows", OTHER_ROWS.values(), ids=OTHER_ROWS)
-def test_a_table_whose_texts_together_are_the_same_has_changed_if_its_rows_have(
-    rows: Rows, table: Path, tokenizer_path: Path
-) -> None:
-    build_table(table, tokenizer_path)
-    write_table(table, rows)
-    with pytest.raises(OutputConflictError) as caught:
-        build_table(table, tokenizer_path)
-    assert caught.value.why.startswith(f"{table.name}: its content changed; it has the same size")
+    for rows in OTHER_ROWS.values():
+        write_table(table, rows)
+        with pytest.raises(OutputConflictError) as caught:
+            build_table(table, tokenizer_path)
+        changed = f"{table.name}: its content changed; it has the same size"
+        assert caught.value.why.startswith(changed)
+    write_table(table, ROWS)
+    assert build_table(table, tokenizer_path).snapshot is None, "it was only touched"
 
 
 def test_finished_units_of_a_table_are_compared_row_by_row(
@@ -292,15 +281,6 @@ def test_a_limited_dataset_with_a_touched_input_is_not_compared(
     with pytest.raises(OutputConflictError) as caught:
         build(max_documents=5)
     assert "cannot be compared, because the build stopped at a limit" in caught.value.why
-
-
-def test_a_resumed_build_says_what_it_reused(build: Build, inputs: list[Path]) -> None:
-    leave_unfinished(build)
-    report = build()
-    assert report.reused is not None
-    totals = report.dataset.manifest.totals
-    assert (report.reused.units, report.reused.bytes) == (1, totals.record_bytes)
-    assert report.reused.seconds > 0
 
 
 def policies(**read: Any) -> dict[str, Any]:

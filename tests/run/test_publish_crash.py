@@ -56,12 +56,20 @@ def test_a_half_written_manifest_does_not_stop_the_resume(
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """A dataset of a corpus `other`, and another corpus, `data`."""
+    folder = tmp_path_factory.mktemp("built")
+    write_corpus(folder / "data", num_files=1, per_file=30)
+    write_corpus(folder / "other", num_files=1, per_file=20)
+    tokenmill.build(folder / "other", tokenizer_path, folder / "out", workers=1)
+    return folder
+
+
 @pytest.fixture
-def other(tmp_path: Path, tokenizer_path: Path) -> dict[str, bytes]:
+def other(built: Path, tmp_path: Path) -> dict[str, bytes]:
     """A dataset in `out`, which a build of `data` is to replace."""
-    write_corpus(tmp_path / "data", num_files=1, per_file=30)
-    write_corpus(tmp_path / "other", num_files=1, per_file=20)
-    tokenmill.build(tmp_path / "other", tokenizer_path, tmp_path / "out", workers=1)
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
     return files(tmp_path / "out")
 
 
@@ -180,8 +188,10 @@ def test_an_old_dataset_that_a_kill_left_beside_the_new_one_is_removed_by_the_ne
     assert names(tmp_path) == ["data", "other", "out"]
 
 
-@pytest.mark.parametrize("overwrite", [True, "first"])
-@pytest.mark.parametrize("name", ["mine/x", "new/x", "replaced/x", "x"])
+@pytest.mark.parametrize(
+    ("name", "overwrite"),
+    [("mine/x", True), ("new/x", "first"), ("replaced/x", True), ("x", "first")],
+)
 def test_files_of_someone_else_beside_the_output_stop_an_overwrite_before_it_begins(
     name: str,
     overwrite: Overwrite,
@@ -252,6 +262,17 @@ def test_an_interrupted_overwrite_leaves_no_old_shard_behind(
     tokenmill.verify(tmp_path / "out", against_sources=True)
 
 
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """A corpus of several units, `data`, and its dataset, `clean`."""
+    folder = tmp_path_factory.mktemp("clean")
+    write_corpus(folder / "data", num_files=2, per_file=300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 16 << 10)
+        tokenmill.build(folder / "data", tokenizer_path, folder / "clean", workers=1)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("module", "name", "calls"),
     [
@@ -266,16 +287,15 @@ def test_a_crash_at_any_step_of_the_commit_is_finished_by_the_next_build(
     module: Any,
     name: str,
     calls: int,
+    clean: Path,
     tmp_path: Path,
     tokenizer_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(units, "MIN_UNIT_BYTES", 16 << 10)
-    write_corpus(tmp_path / "data", num_files=2, per_file=300)
-    tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "clean", workers=1)
     with monkeypatch.context() as patch:
         patch.setattr(module, name, crash_after(calls, getattr(module, name)))
         with pytest.raises(Crash):
-            tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
-    tokenmill.build(tmp_path / "data", tokenizer_path, tmp_path / "out", workers=1)
-    assert contents(tmp_path / "out") == contents(tmp_path / "clean")
+            tokenmill.build(clean / "data", tokenizer_path, tmp_path / "out", workers=1)
+    tokenmill.build(clean / "data", tokenizer_path, tmp_path / "out", workers=1)
+    assert contents(tmp_path / "out") == contents(clean / "clean")

@@ -15,11 +15,8 @@ from tokenmill.core.values import parse_bytes, parse_share
 from tokenmill.read.sources import format_names
 from tokenmill.run.recipe.checks import SECTIONS, load_recipe, make_recipe, override, section_of
 from tokenmill.run.recipe.options import (
-    EncodeOptions,
-    LimitOptions,
     ReadOptions,
     Recipe,
-    ResourceOptions,
 )
 
 REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}
@@ -43,19 +40,6 @@ def problems(options: dict[str, Any]) -> list[str]:
 def problem(**sections: Any) -> str:
     (found,) = problems({**REQUIRED, **sections})
     return found
-
-
-def test_a_recipe_of_inputs_tokenizer_and_out_has_the_defaults() -> None:
-    expected = Recipe(
-        inputs=["a.jsonl"],
-        tokenizer="t.json",
-        out="o",
-        read=ReadOptions(),
-        encode=EncodeOptions(),
-        limits=LimitOptions(),
-        resources=ResourceOptions(),
-    )
-    assert make_recipe(REQUIRED) == expected
 
 
 def test_yaml_spellings_are_read() -> None:
@@ -110,12 +94,6 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ({"inputs": {"a": 1}}, "inputs: got {'a': 1}; must be a list of at least one text"),
         ({"read": 5}, "read: must be a section with options"),
         ({"read": []}, "read: must be a section with options"),
-        ({"read": False}, "read: must be a section with options"),
-        ({"read": "text"}, "read: must be a section with options"),
-        (
-            {"read": {"format": "xml"}},
-            BAD_FORMAT,
-        ),
         (
             {"read": {"max_documents": 0}},
             "read.max_documents: got 0; must be a whole number, at least 1, or none",
@@ -133,20 +111,12 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
             "limits.max_bad: got '-1%'; must be a number, at least 0 and below 1, e.g. 0.01%",
         ),
         (
-            {"limits": {"max_bad": "nan"}},
-            "limits.max_bad: got 'nan'; must be a number, at least 0 and below 1, e.g. 0.01%",
-        ),
-        (
             {"resources": {"workers": True}},
             "resources.workers: got True; must be a whole number, at least 1, or none",
         ),
         (
             {"resources": {"prefetch": -1}},
             "resources.prefetch: got -1; must be a whole number, at least 0",
-        ),
-        (
-            {"resources": {"memory": "inf"}},
-            "resources.memory: got 'inf'; must be a size such as 2GB or 512MiB",
         ),
         (
             {"resources": {"memory": "a lot"}},

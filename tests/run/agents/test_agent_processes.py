@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from corpora import built, contents, wait_for, write_corpus
+from corpora import built, contents, tokenmill_here, wait_for, write_corpus
 
 QUICK_AGENTS = Path(__file__).parents[1] / "quick_agents.py"
 Agent = subprocess.Popen[str]
@@ -109,6 +109,31 @@ def test_an_agent_that_was_stopped_finds_the_dataset_published(
     os.kill(zombie.pid, signal.SIGCONT)
     finish([zombie])
     assert contents(agents.out) == contents(clean)
+
+
+def test_limits_fall_where_they_fall_for_one_agent(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path
+) -> None:
+    one, two = (Agents(corpus, tokenizer_path, tmp_path / name) for name in ("one", "two"))
+    limit = ("--max-documents", "1000")
+    finish([one.start(*limit), *(two.start(*limit, "--agent", f"{i}/2") for i in range(2))])
+    assert contents(two.out) == contents(one.out)
+
+
+def test_an_agent_that_was_started_for_another_build_is_refused(
+    corpus: Path, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENMILL_JOB", "0123456789abcdef")
+    out = tmp_path / "out"
+    agent = ("build", corpus, "--tokenizer", tokenizer_path, "--out", out, "--agent", "0/2")
+    result = tokenmill_here(*agent)
+    assert result.returncode == 4
+    assert "the output is not the one that this agent was started for" in result.stderr
+    assert "TOKENMILL_JOB is 0123456789abcdef; the output holds no job" in result.stderr
+    assert not (out / "manifest.json").exists()
+    result = tokenmill_here(*agent, "--overwrite")
+    assert result.returncode == 2
+    assert "--overwrite cannot be combined with --agent" in result.stderr
 
 
 @pytest.mark.soak

@@ -49,10 +49,6 @@ class TestOrder:
         assert (first.take(), second.take()) == ("e", None)
         assert first.upcoming(3) == []
 
-    def test_an_agent_whose_deal_is_done_takes_from_others(self) -> None:
-        store, items = MemoryStore(), items_named(9)
-        assert sorted(all_taken(agent_claims(store, items, 1, 3))) == items
-
     def test_a_plain_build_that_joins_agents_takes_what_is_left(self) -> None:
         store, items = MemoryStore(), items_named(30)
         store.replace("work/agents/00000-00000000.json", b"{}")
@@ -116,15 +112,6 @@ class TestDuplicates:
         cluster.run()
         assert [*sorted(cluster.done)] == items_named(num_items)
         assert set(cluster.runs.values()) <= {1}
-
-    def test_sixteen_agents_that_begin_at_once_run_every_item_once(self) -> None:
-        cluster = Cluster(items_named(100))
-        for index in range(16):
-            cluster.start(index, 16)
-        cluster.run()
-        assert set(cluster.runs.values()) == {1}
-        assert {node.ended for node in cluster.nodes} <= {"complete", "nothing to do"}
-        assert sum(node.ended == "complete" for node in cluster.nodes) >= 4
 
     def test_late_listings_cost_requests_only(self) -> None:
         cluster = Cluster(items_named(100), lag=30.0)
@@ -197,14 +184,6 @@ class TestTakeOver:
         cluster.run()
         assert len(cluster.done) == num_items
         assert not cluster.living
-
-    def test_the_last_item_is_not_lost_when_its_agent_dies(self) -> None:
-        cluster = Cluster(items_named(7))
-        for index in range(6):
-            cluster.start(index, 6, workers=1)
-        cluster.at(19.0, lambda: [cluster.kill(node) for node in (0,)])
-        cluster.run()
-        assert len(cluster.done) == 7
 
     def test_agents_beyond_the_four_lowest_leave(self) -> None:
         cluster = Cluster(
