@@ -123,6 +123,20 @@ def test_a_wrong_word_is_answered_with_the_right_one_in_three_lines(
     assert len(lines) <= 3
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """A build as JSON, kept in `events`, of documents with odd names and ids."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "data").mkdir()
+    name = "-rf \x1b[31m 😀\n.jsonl"
+    path = write_jsonl(folder / "data" / name, ["one", "two", ""], id=["\x1b[31mred", "b", "c"])
+    arguments = ["build", path.parent, "--tokenizer", tokenizer_path, "--id-field", "id", "--json"]
+    result = tokenmill_here(*arguments, "--out", folder / "out")
+    assert result.returncode == 0, result.stderr
+    (folder / "events").write_text(result.stdout)
+    return folder
+
+
 def test_the_whole_way_from_the_command_line(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one", "two", ""])
     out = tmp_path / "out"
@@ -130,11 +144,11 @@ def test_the_whole_way_from_the_command_line(tmp_path: Path, tokenizer_path: Pat
     assert built.returncode == 0, built.stderr
     assert "only known end-of-document token" in built.stderr
     assert "2 of 3 records" in built.stdout
-    assert "verified: " in tokenmill("verify", out, "--against-sources").stdout
-    shown = tokenmill("inspect", out, "--document", 1).stdout
+    assert "verified: " in tokenmill_here("verify", out, "--against-sources").stdout
+    shown = tokenmill_here("inspect", out, "--document", 1).stdout
     assert "two⟦<|endoftext|>⟧" in shown
-    assert "a.jsonl" in tokenmill("inspect", out).stdout
-    assert "tokens" in tokenmill("estimate", path, "--tokenizer", tokenizer_path).stdout
+    assert "a.jsonl" in tokenmill_here("inspect", out).stdout
+    assert "tokens" in tokenmill_here("estimate", path, "--tokenizer", tokenizer_path).stdout
 
 
 def test_the_summary_of_a_build_that_encoded_nothing_names_no_bottleneck(
@@ -150,62 +164,45 @@ def test_the_summary_of_a_build_that_encoded_nothing_names_no_bottleneck(
     assert "bottleneck" not in shown
 
 
-def test_machines_get_json_on_standard_output(tmp_path: Path, tokenizer_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
-    out = tmp_path / "out"
-    result = tokenmill("build", path, "--tokenizer", tokenizer_path, "--out", out, "--json")
-    events = [json.loads(line) for line in result.stdout.splitlines()]
+def test_machines_get_json_on_standard_output(built: Path) -> None:
+    events = [json.loads(line) for line in (built / "events").read_text().splitlines()]
     assert [event["event"] for event in events if event["event"] != "progress"] == [
         "prepared",
         "engine",
         "finished",
     ]
     assert events[-1]["totals"]["documents"] == 2
-    verified = json.loads(tokenmill("verify", out, "--json").stdout)
-    assert verified["verified"] is True
-    assert json.loads(tokenmill("inspect", out, "--json").stdout)["totals"]["documents"] == 2
-    document = json.loads(tokenmill("inspect", out, "--document", 0, "--json").stdout)
+    out = built / "out"
+    assert json.loads(tokenmill_here("verify", out, "--json").stdout)["verified"] is True
+    assert json.loads(tokenmill_here("inspect", out, "--json").stdout)["totals"]["documents"] == 2
+    document = json.loads(tokenmill_here("inspect", out, "--document", 0, "--json").stdout)
     assert document["pieces"][0]["text"] == "one"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    "line",
     [
-        (["build", "nowhere", "--tokenizer", "x.json", "--out", "out"], 2),
-        (["verify", "nowhere"], 2),
-        (["verify", "nowhere", "--sample", "0%"], 2),
-        (["inspect", "nowhere"], 2),
+        "build nowhere --tokenizer x.json --out out",
+        "verify nowhere",
+        "verify nowhere --sample 0%",
+        "inspect nowhere",
     ],
 )
 def test_user_mistakes_end_with_code_2_and_no_traceback(
-    arguments: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = tokenmill_here(*arguments)
-    assert result.returncode == code
+    result = tokenmill_here(*line.split())
+    assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("tokenmill: ")
 
 
-def test_ids_from_outside_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", ["one"], id=["\x1b[31mred"])
-    out = tmp_path / "out"
-    tokenmill_here("build", path, "--tokenizer", tokenizer_path, "--out", out, "--id-field", "id")
-    shown = tokenmill_here("inspect", out, "--document", 0).stdout
-    assert "\x1b" not in shown
-    assert "red" in shown
-
-
-def test_odd_file_names_are_read_and_shown_harmlessly(tmp_path: Path, tokenizer_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    write_jsonl(folder / "-rf \x1b[31m 😀\n.jsonl", ["one"])
-    out = tmp_path / "out"
-    result = tokenmill_here("build", folder, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 0, result.stderr
-    shown = tokenmill_here("inspect", out).stdout
-    assert "\x1b" not in shown
-    assert "😀" in shown
+def test_names_and_ids_from_outside_cannot_steer_the_terminal(built: Path) -> None:
+    for arguments, part in ((("--document", 0), "red"), ((), "😀")):
+        shown = tokenmill_here("inspect", built / "out", *arguments).stdout
+        assert "\x1b" not in shown
+        assert part in shown
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> N
         "bands": 10,
     }
     assert printed["num_sequences"] == 7
+    assert printed == json.loads((out / "export.json").read_text())
+    assert (printed["format"], printed["format_version"]) == ("tokenmill-rows", 1)
     names = [f"rows-4-{number:05d}.input_ids.npy" for number in range(3)]
     assert [file["name"] for file in printed["files"]][::2] == names
     rows = np.concatenate([np.load(out / name) for name in names])
@@ -93,16 +95,6 @@ def test_an_attention_mask_beside_several_documents_is_warned_of(
         assert ("documents attend to each other" in ended.stderr) == is_warned
 
 
-def test_json_is_what_the_folder_holds(built: Path, tmp_path: Path, capsys: Printed) -> None:
-    out = tmp_path / "rows"
-    assert main(["export", str(built), "--plan", "best-fit-8", "--out", str(out), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    stored = json.loads((out / "export.json").read_text())
-    assert printed == stored
-    assert (printed["format"], printed["format_version"]) == ("tokenmill-rows", 1)
-    assert printed["num_sequences"] == 5
-
-
 def test_a_plan_is_found_by_its_folder_too(built: Path, tmp_path: Path) -> None:
     folder = built / "plans" / "best-fit-8"
     out = tmp_path / "rows"
@@ -116,15 +108,10 @@ def test_a_plan_is_found_by_its_folder_too(built: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "parts"),
     [
-        (
-            "--sequences-per-file 0",
-            ["--sequences-per-file: got '0'", "at least 1"],
-        ),
-        ("--max-sequences 0", ["--max-sequences: got '0'", "at least 1"]),
+        ("--sequences-per-file 0", ["--sequences-per-file: got '0'", "at least 1"]),
         ("--columns input_ids,loss", ["--columns: got 'input_ids,loss'", "one or several of"]),
         ("--columns ,", ["--columns: got ','", "one or several of"]),
         ("--seed -1", ["--seed: got '-1'", "at least 0"]),
-        ("--bands 0", ["--bands: got '0'", "at least 1"]),
         ("--order-by quality", ["no column 'quality'", "score", "--keep"]),
         ("--order-by name", ["the column 'name' does not contain numbers"]),
     ],
@@ -143,7 +130,7 @@ def test_a_wrong_value_is_named(
 
 
 @pytest.mark.parametrize("option", ["--seed", "--bands", "--max-sequences", "--sequences-per-file"])
-@pytest.mark.parametrize("value", [2**62, 2**64, 10**30])
+@pytest.mark.parametrize("value", [2**62, 10**30])
 def test_a_number_of_any_size_is_taken_or_refused(
     value: int, option: str, built: Path, tmp_path: Path, capsys: Printed
 ) -> None:

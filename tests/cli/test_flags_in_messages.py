@@ -24,12 +24,6 @@ Printed = pytest.CaptureFixture[str]
             "the options\n",
         ),
         (
-            "estimate a.jsonl",
-            "tokenmill: --tokenizer: is missing\n"
-            "  next: add it, for example: --tokenizer tokenizer.json; tokenmill estimate --help "
-            "shows the options\n",
-        ),
-        (
             "build",
             "tokenmill: the recipe has 3 problems\n"
             "  why: INPUT: is missing\n"
@@ -62,22 +56,6 @@ Printed = pytest.CaptureFixture[str]
             "build a.jsonl --tokenizer t.json --out out --sequence-length 8 --cut-cost 3",
             "tokenmill: --cut-cost: needs --packing order-preserving; it is best-fit\n"
             "  next: tokenmill build --help-all lists every option\n",
-        ),
-        (
-            "build a.jsonl --tokenizer t.json --out out --max-bad few",
-            "tokenmill: --max-bad: got 'few'; must be a number such as 0.001 or 0.1%\n"
-            "  next: tokenmill build --help-all lists every option\n",
-        ),
-        (
-            "pack out",
-            "tokenmill: --sequence-length: is missing\n"
-            "  next: add it, for example: --sequence-length 4096; tokenmill pack --help shows the "
-            "options\n",
-        ),
-        (
-            "pack out --sequence-length 4kB",
-            "tokenmill: --sequence-length: got '4kB'; must be a whole number such as 4096 or 4k\n"
-            "  next: tokenmill pack --help-all lists every option\n",
         ),
         (
             "build a.jsonl --tokenizer t.json --out out --set pack.packing=next-fit",

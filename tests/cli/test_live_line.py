@@ -13,9 +13,6 @@ import termios
 
 import pytest
 
-from tokenmill.cli.meter import _fitted
-
-LINE = "eta 1:02:03, 12 MB/s, 3.4 M tokens/s, 1,234,567 documents, 0 rejected, 1.9 cores"
 DRAWN = """
 from tokenmill.cli.display import Shown, display_for
 from tokenmill.run.progress import Snapshot
@@ -80,11 +77,3 @@ def test_a_line_has_as_many_whole_parts_as_fit(columns: int, text: str) -> None:
 def test_waiting_for_others_fits_as_well() -> None:
     line = on_terminal(80, awaited=3)
     assert line.split("% ", 1)[1].rstrip() == "waiting for 3 items of other agents"
-
-
-def test_parts_are_left_out_from_the_end() -> None:
-    assert _fitted(LINE, 200) == LINE
-    assert _fitted(LINE, len(LINE)) == LINE
-    assert _fitted(LINE, len(LINE) - 1) == LINE.removesuffix(", 1.9 cores")
-    assert _fitted(LINE, 20) == "eta 1:02:03, 12 MB/s"
-    assert _fitted(LINE, 0) == "eta 1:02:03"

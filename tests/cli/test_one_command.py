@@ -35,17 +35,23 @@ KILLED = """
 import os, signal, sys
 from tokenmill.cli import main
 from tokenmill.load.export import rows
+from tokenmill.pack import planning
+from tokenmill.run.tasks import encode
 
-really, calls = rows.columns_of, iter(range(1000))
+owner, name, calls = {
+    "publishing": (encode, "publish", 0),
+    "packing": (planning, "row_format", 0),
+    "exporting": (rows, "columns_of", 2),
+}[sys.argv[1]]
+really, left = getattr(owner, name), [None] * calls
 
-def killed(*arguments):
-    if next(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return really(*arguments)
+def killed(*arguments, **options):
+    left.pop() if left else os.kill(os.getpid(), signal.SIGKILL)
+    return really(*arguments, **options)
 
-rows.columns_of = killed
+setattr(owner, name, killed)
 rows.FILES_AT_ONCE = 1
-sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[2:]))
 """
 
 
@@ -78,26 +84,45 @@ def rows_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "rows").iterdir()}
 
 
-def test_fineweb_becomes_packed_files_that_train_with_one_command_and_a_kill(
-    hub: FakeHub, tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    """A corpus, `a.jsonl`, and the rows of it that one command makes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    data = write_jsonl(folder / "a.jsonl", random_texts(300, seed=1))
+    assert main(["build", "--config", str(recipe_for(folder, data, tokenizer_path))]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("point", ["publishing", "packing", "exporting"])
+def test_a_kill_at_any_stage_leaves_no_trace_in_the_rows(
+    point: str,
+    undisturbed: Path,
+    tmp_path: Path,
+    tokenizer_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe = recipe_for(tmp_path / "killed", undisturbed / "a.jsonl", tokenizer_path)
+    command = ["build", "--config", str(recipe)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, point, *command], capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    assert not (tmp_path / "killed" / "rows").exists()
+    assert main(command) == 0
+    reused = "reused: 2 files of an interrupted export" in capsys.readouterr().out
+    assert reused == (point == "exporting")
+    assert rows_of(tmp_path / "killed") == rows_of(undisturbed)
+
+
+def test_fineweb_becomes_packed_files_that_train_with_one_command(
+    hub: FakeHub, tmp_path: Path, tokenizer_path: Path
 ) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    name = "hf://datasets/o/fineweb"
-    recipe = recipe_for(tmp_path / "killed", name, tokenizer_path)
-    command = ["build", "--config", str(recipe)]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *command], capture_output=True)
-    assert killed.returncode == -9, killed.stderr.decode()
-    assert main(command) == 0
-    assert "reused: 2 files of an interrupted export" in capsys.readouterr().out
-    undisturbed = recipe_for(tmp_path / "undisturbed", name, tokenizer_path)
-    assert main(["build", "--config", str(undisturbed)]) == 0
-    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "undisturbed")
-
+    recipe = recipe_for(tmp_path, "hf://datasets/o/fineweb", tokenizer_path)
+    assert main(["build", "--config", str(recipe)]) == 0
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(512, 16), torch.nn.Linear(16, 512))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     losses = []
-    for path in sorted((tmp_path / "killed" / "rows").glob("*.pt"))[:8]:
+    for path in sorted((tmp_path / "rows").glob("*.pt"))[:8]:
         ids = torch.load(path, weights_only=True, mmap=True)["input_ids"].long()
         loss = torch.nn.functional.cross_entropy(
             model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()
@@ -210,33 +235,3 @@ def test_agents_refuse_an_export(
     recipe = recipe_for(tmp_path / "agents", "data.jsonl", tokenizer_path)
     assert main(["build", "--config", str(recipe), "--agent", "0/2"]) == 2
     assert "an export cannot be combined with --agent" in capsys.readouterr().err
-
-
-KILLED_BEFORE = """
-import os, signal, sys
-from tokenmill.cli import main
-from tokenmill.pack import planning as packing
-from tokenmill.run.tasks import encode as build
-
-owner, name = {"publishing": (build, "publish"), "packing": (packing, "row_format")}[sys.argv[1]]
-setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.parametrize("point", ["publishing", "packing"])
-def test_a_kill_before_the_rows_leaves_no_trace_in_them(
-    point: str, tmp_path: Path, tokenizer_path: Path
-) -> None:
-    data = write_jsonl(tmp_path / "a.jsonl", random_texts(80, seed=3))
-    recipe = recipe_for(tmp_path / "killed", data, tokenizer_path)
-    command = ["build", "--config", str(recipe)]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_BEFORE, point, *command], capture_output=True
-    )
-    assert killed.returncode == -9, killed.stderr.decode()
-    assert not (tmp_path / "killed" / "rows").exists()
-    assert main(command) == 0
-    undisturbed = recipe_for(tmp_path / "undisturbed", data, tokenizer_path)
-    assert main(["build", "--config", str(undisturbed)]) == 0
-    assert rows_of(tmp_path / "killed") == rows_of(tmp_path / "undisturbed")

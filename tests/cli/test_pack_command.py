@@ -118,81 +118,38 @@ def test_packing_tells_what_is_lost_left_out_repeated_and_set(
 
 
 def test_the_same_command_again_has_nothing_to_do(dataset: Path, capsys: Captured) -> None:
-    tokenmill_pack(dataset, "--sequence-length", 8)
-    first = capsys.readouterr().out
-    before = contents(dataset)
-    assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
-    again = capsys.readouterr().out
-    assert again.splitlines()[0] == "nothing to do: the plan is complete"
-    assert facts(again) == facts(first)
-    assert contents(dataset) == before
-
-
-def test_machines_get_json(dataset: Path, capsys: Captured) -> None:
-    assert tokenmill_pack(dataset, "--sequence-length", 8, "--json") == 0
+    """Its JSON is the same, and may name a folder in any encoding."""
+    odd = str(dataset.parent / "caf\udce9")
+    command = (dataset, "--sequence-length", 8, "--plan-out", odd)
+    assert tokenmill_pack(*command, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    plan = open_plan(Dataset(dataset), "best-fit-8")
-    assert found["folder"] == str(dataset / "plans" / "best-fit-8")
+    plan = open_plan(Dataset(dataset), odd)
     assert found["plan_id"] == plan.manifest.plan_id
     assert found["already_there"] is False
     assert found["figures"] == plan.manifest.figures
-    tokenmill_pack(dataset, "--sequence-length", 8, "--json")
+    before = contents(dataset.parent)
+    assert tokenmill_pack(*command, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {**found, "already_there": True}
+    assert tokenmill_pack(*command) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines()[0] == "nothing to do: the plan is complete"
+    assert facts(again)["documents"] == "4 with 20 tokens"
+    assert contents(dataset.parent) == before
 
 
-def test_machines_get_json_of_a_folder_with_any_name(dataset: Path, capsys: Captured) -> None:
-    odd = str(dataset.parent / "caf\udce9")
-    assert tokenmill_pack(dataset, "--sequence-length", 8, "--json", "--plan-out", odd) == 0
-    assert json.loads(capsys.readouterr().out)["already_there"] is False
-
-
-@pytest.mark.parametrize(
-    ("flags", "options"),
-    [
-        (
-            "--packing=next-fit --long-documents=split-at-boundary --slack=3 --split-at=line "
-            "--at-cuts=eos --max-segments=2 --segment-multiple=2 --ranks=4 --sequence-multiple=16 "
-            "--window=local --window-sequences=7 --subset=train --separate-by=source "
-            "--weight-by=subset --weight=train=1.5",
-            {
-                "packing": "next-fit",
-                "long_documents": "split-at-boundary",
-                "slack": 3,
-                "split_at": "line",
-                "at_cuts": "eos",
-                "max_segments": 2,
-                "segment_multiple": 2,
-                "ranks": 4,
-                "sequence_multiple": 16,
-                "window": "local",
-                "window_sequences": 7,
-                "subset": "train",
-                "separate_by": "source",
-                "weight_by": "subset",
-                "weight": ["train=1.5"],
-            },
-        ),
-        (
-            "--long-documents=sliding-window --overlap=2 --overlap-in-loss --packing=streaming "
-            "--open-sequences=9 --window=global",
-            {
-                "long_documents": "sliding-window",
-                "overlap": 2,
-                "overlap_in_loss": True,
-                "packing": "streaming",
-                "open_sequences": 9,
-                "window": "global",
-            },
-        ),
-    ],
-)
-def test_flags_become_options_of_the_plan(
-    flags: str, options: dict[str, Any], dataset: Path
-) -> None:
-    assert tokenmill_pack(dataset, "--sequence-length=8", *flags.split(), "--name", "mine") == 0
+def test_flags_become_options_of_the_plan(dataset: Path) -> None:
+    options = {
+        "packing": "next-fit", "long_documents": "split-at-boundary", "slack": 3,
+        "split_at": "line", "at_cuts": "eos", "max_segments": 2, "segment_multiple": 2,
+        "ranks": 4, "sequence_multiple": 16, "window": "local", "window_sequences": 7,
+        "subset": "train", "separate_by": "source", "weight_by": "subset",
+    }  # fmt: skip
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    flags += ["--sequence-length=8", "--weight=train=1.5", "--name=mine"]
+    assert tokenmill_pack(dataset, *flags) == 0
     found = open_plan(Dataset(dataset), "mine").manifest.options
-    subset = PackOptions(sequence_length=8, subset=found["subset"])
-    assert found == {**subset.stored(), **options}
+    defaults = PackOptions(sequence_length=8).stored()
+    assert found == {**defaults, **options, "weight": ["train=1.5"]}
 
 
 def test_a_plan_goes_where_it_is_told(dataset: Path, tmp_path: Path) -> None:
@@ -203,7 +160,7 @@ def test_a_plan_goes_where_it_is_told(dataset: Path, tmp_path: Path) -> None:
     assert own == far
 
 
-@pytest.mark.parametrize("name", ["../mine", "a/b", "/mine", "mine/", ".mine", "..", "."])
+@pytest.mark.parametrize("name", ["../mine", "/mine", "mine/", ".mine", ".."])
 def test_a_name_is_no_path(name: str, dataset: Path, tmp_path: Path, capsys: Captured) -> None:
     before = contents(tmp_path)
     assert tokenmill_pack(dataset, "--sequence-length", 8, "--name", name) == 2
@@ -237,18 +194,7 @@ def test_a_folder_that_is_no_plan_is_a_conflict(dataset: Path, capsys: Captured)
         (["out", "--sequence-length", "0"], "--sequence-length: got '0'"),
         (["out", "--sequence-length", "8", "--subset", "test"], "other subset"),
         (["out", "--sequence-length", "8", "--separate-by", "lang"], "no column 'lang'"),
-        (
-            ["out", "--sequence-length", "8", "--weight", "a=1"],
-            "together with --weight-by",
-        ),
-        (
-            ["out", "--sequence-length", "8", "--weight-by", "id"],
-            "together with --weight-by",
-        ),
-        (
-            ["out", "--sequence-length", "8", "--weight-by", "id", "--weight", "a"],
-            "must be VALUE=WEIGHT",
-        ),
+        (["out", "--sequence-length", "8", "--weight", "a=1"], "together with --weight-by"),
         (["out", "--compare"], "--sequence-length: is missing"),
     ],
 )
@@ -283,25 +229,18 @@ def compared(dataset: Path, capsys: Captured, *arguments: object) -> list[list[s
     return [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
 
 
-def test_a_comparison_has_a_line_for_every_strategy_and_writes_nothing(
+def test_a_comparison_has_a_line_for_every_strategy_explains_and_writes_nothing(
     dataset: Path, capsys: Captured
 ) -> None:
     before = contents(dataset)
-    (header, *lines), _, _ = compared(dataset, capsys, "--smallest-bucket", 2)
+    (header, *lines), legend, recommendation = compared(dataset, capsys, "--ranks", 2)
     columns = "strategy sequences fill cuts avoidable lost segments imbalance gap seconds"
     assert header.split() == columns.split()
     assert sorted(line.split()[0] for line in lines) == sorted(STRATEGIES)
     (best_fit,) = [line.split() for line in lines if line.startswith("best-fit ")]
     assert best_fit[1:3] == ["3", "83.3333%"]
-    assert best_fit[4:10] == ["1", "0", "0", "1.67", "-", "+0.0000%"]
-    assert contents(dataset) == before
-    assert not (dataset / "plans").exists()
-
-
-def test_a_comparison_explains_its_columns_and_recommends_a_strategy(
-    dataset: Path, capsys: Captured
-) -> None:
-    (header, *_), legend, recommendation = compared(dataset, capsys, "--ranks", 2)
+    assert best_fit[4:8] == ["1", "0", "0", "1.67"]
+    assert best_fit[9] == "+0.0000%"
     explained = {line.split()[0] for line in legend if not line.startswith(" ")}
     assert explained == set(header.split()) - {"strategy", "sequences", "seconds"}
     assert "imbalance  highest attention cost of 2 ranks divided by the mean, per step" in legend
@@ -309,17 +248,16 @@ def test_a_comparison_explains_its_columns_and_recommends_a_strategy(
     assert recommendation == [
         "recommended: best-fit. It loses no token, makes no avoidable cut, and 16.67% is padding."
     ]
+    assert contents(dataset) == before
+    assert not (dataset / "plans").exists()
 
 
 def test_strategies_that_cannot_come_last_with_what_they_object(
     dataset: Path, capsys: Captured
 ) -> None:
     (_, *lines), _, _ = compared(dataset, capsys, "--at-cuts", "eos")
-    assert [line.split()[0] for line in lines[-3:]] == [
-        "order-preserving",
-        "concat-and-chunk",
-        "length-buckets",
-    ]
+    names = ["order-preserving", "concat-and-chunk", "length-buckets"]
+    assert [line.split()[0] for line in lines[-3:]] == names
     assert all("pack.at_cuts" in line for line in lines[-3:])
 
 
@@ -364,18 +302,6 @@ def build_arguments(tmp_path: Path, tokenizer_path: Path) -> list[str]:
     data = write_shards(tmp_path / "data", [3, 5], [2, 10])
     out = tmp_path / "out"
     return ["build", str(data), "--tokenizer", str(tokenizer_path), "--out", str(out)]
-
-
-def test_a_build_with_a_length_makes_dataset_and_plan(
-    build_arguments: list[str], tmp_path: Path, capsys: Captured
-) -> None:
-    assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
-    assert plan_names(tmp_path / "out") == ["best-fit-8"]
-    before = contents(tmp_path / "out")
-    capsys.readouterr()
-    assert main([*build_arguments, "--workers", "1", "--sequence-length", "8"]) == 0
-    assert "the build is finished: the dataset is complete" in capsys.readouterr().out
-    assert contents(tmp_path / "out") == before
 
 
 def test_a_build_with_validation_makes_two_plans(

@@ -147,18 +147,21 @@ def test_the_number_of_workers_is_the_number_of_cpus() -> None:
     assert [agent.cpus for agent in fleet.seen] == [3]
 
 
-def test_more_agents_than_there_is_room_for_are_refused() -> None:
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [])
-    with pytest.raises(UserError, match="no room for 3 agents") as caught:
-        run(fleet, agents=3)
-    assert caught.value.why == "the nodes that are up have room for 2"
+@pytest.mark.parametrize(
+    ("cpus", "free", "agents", "why"),
+    [
+        (1, 99, 3, "the nodes that are up have room for 2"),
+        (4, 3, None, "they need 8 CPUs, and 3 are free"),
+    ],
+)
+def test_more_agents_than_there_is_room_for_are_refused(
+    cpus: int, free: int, agents: int | None, why: str
+) -> None:
+    fleet = PaperFleet({"n1": cpus, "n2": cpus}, [], free)
+    with pytest.raises(UserError, match=f"no room for {agents or 2} agents") as caught:
+        run(fleet, agents)
+    assert caught.value.why == why
     assert not fleet.seen
-
-
-def test_what_other_jobs_have_is_no_room() -> None:
-    with pytest.raises(UserError, match="no room for 2 agents") as caught:
-        run(PaperFleet({"n1": 4, "n2": 4}, [], free=3))
-    assert caught.value.why == "they need 8 CPUs, and 3 are free"
 
 
 def test_nodes_with_other_packages_are_refused_before_there_is_work() -> None:

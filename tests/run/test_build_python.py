@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,13 @@ from python_tokenizers import (
 )
 
 import tokenmill
-from tokenmill.core.errors import EngineError, InputChangedError, UserError, VerificationError
+from tokenmill.core.errors import (
+    DataError,
+    EngineError,
+    InputChangedError,
+    UserError,
+    VerificationError,
+)
 from tokenmill.read import units
 from tokenmill.read.sources import find_sources
 from tokenmill.report.contents import stored_run
@@ -125,50 +130,19 @@ def test_the_command_line_imports_the_name_in_every_worker(
     assert contents(tmp_path / "out") == contents(dataset)
 
 
-def test_a_class_of_the_running_script_needs_no_guard(
+def test_a_build_is_resumed_with_the_same_tokenizer_and_with_no_other(
     dataset: Path, corpus: list[Path], tmp_path: Path
 ) -> None:
-    pytest.importorskip("dill")
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys, tokenmill\n"
-        "from python_tokenizers import ByteTokenizer\n"
-        "class Mine(ByteTokenizer):\n"
-        "    pass\n"
-        "tokenmill.build(sys.argv[2:], Mine(), sys.argv[1], workers=2)\n"
-    )
-    out = tmp_path / "out"
-    arguments = [*command(small=False)[:1], script, out, *corpus]
-    subprocess.run(arguments, env=ENVIRONMENT, check=True, timeout=120)
-    assert documents(out) == documents(dataset)
-
-
-def test_a_killed_build_is_resumed_and_gives_the_same_bytes(
-    dataset: Path, corpus: list[Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    slow = "python:python_tokenizers:SlowBytes"
-    build = command("build", *corpus, "--tokenizer", slow, "--out", out, "--workers", 2)
-    first = subprocess.Popen(build, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
-    while not list((out / "work" / "receipts").glob("*.json")):
-        assert first.poll() is None
-        time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    assert not (out / "manifest.json").exists()
-    again = subprocess.run(build, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert documents(out) == documents(dataset)
-    assert len(stored_run(tokenmill.open(out)).attempts) == 2
-
-
-def test_another_tokenizer_is_no_resume(corpus: list[Path], tmp_path: Path) -> None:
-    paths = marked(corpus, tmp_path / "data", "unspeakable", slice(4, 5))
-    out = tmp_path / "out"
-    with pytest.raises(EngineError):
-        tokenmill.build(paths, FailingBytes(), out, workers=1)
+    (tmp_path / "bad.jsonl").write_text("no JSON\n")
+    paths, out = [*corpus, tmp_path / "bad.jsonl"], tmp_path / "out"
+    with pytest.raises(DataError, match="records are bad"):
+        tokenmill.build(paths, NAME, out, workers=1)
     with pytest.raises(InputChangedError, match="tokenizer"):
-        tokenmill.build(paths, ByteTokenizer(), out, workers=1)
+        tokenmill.build(paths, EndingBytes(), out, workers=1, max_bad=0.5)
+    report = tokenmill.build(paths, NAME, out, workers=1, max_bad=0.5)
+    assert report.reused is not None
+    assert report.reused.units > 1
+    assert documents(out) == documents(dataset)
 
 
 def test_slow_tokenizers_of_transformers_encode_as_they_say(
@@ -289,26 +263,21 @@ def may_grow_by_150_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("may_grow_by_150_megabytes")
-def test_a_worker_that_keeps_memory_is_replaced(corpus: list[Path], tmp_path: Path) -> None:
-    paths = marked(corpus, tmp_path / "data", "hoard", slice(0, 3))
-    out = tmp_path / "out"
-    report = tokenmill.build(paths, HoardingBytes(180 * MILLION), out, workers=2)
-    assert report.run.attempts[0].recycled_workers in (2, 3)  # none for the last units
-    tokenmill.build(paths, ByteTokenizer(), tmp_path / "plain", workers=1)
-    assert documents(out) == documents(tmp_path / "plain")
-
-
-@pytest.mark.usefixtures("may_grow_by_150_megabytes")
-def test_a_unit_that_grows_too_far_runs_again_in_a_fresh_worker(
-    corpus: list[Path], tmp_path: Path
-) -> None:
-    paths = marked(corpus, tmp_path / "data", "hoard", slice(4, 5))
-    tokenizer = HoardingBytes(400 * MILLION, once=tmp_path / "hoarded")
+@pytest.mark.parametrize(
+    ("files", "megabytes", "once", "recycled"),
+    [(slice(0, 3), 180, False, (2, 3)), (slice(4, 5), 400, True, (1,))],
+    ids=["a worker that is full after a unit", "a unit that grows too far"],
+)
+def test_what_keeps_memory_goes_on_in_a_fresh_worker(
+    files: slice, megabytes: int, once: bool, recycled: tuple[int, ...], corpus: list[Path],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    paths = marked(corpus, tmp_path / "data", "hoard", files)
+    tokenizer = HoardingBytes(megabytes * MILLION, tmp_path / "hoarded" if once else None)
     report = tokenmill.build(paths, tokenizer, tmp_path / "out", workers=2)
-    assert (tmp_path / "hoarded").exists()
-    assert report.run.attempts[0].recycled_workers == 1
-    tokenmill.build(paths, ByteTokenizer(), tmp_path / "plain", workers=1)
-    assert documents(tmp_path / "out") == documents(tmp_path / "plain")
+    assert report.run.attempts[0].recycled_workers in recycled  # none for the last units
+    expected = [[*text.encode(), 256] for text in texts_of(paths) if text]
+    assert documents(tmp_path / "out") == expected
 
 
 @pytest.mark.usefixtures("may_grow_by_150_megabytes")
@@ -368,17 +337,16 @@ def test_a_dataset_is_decoded_with_the_tokenizer_that_is_handed_over(
 
 
 def test_a_sequence_is_decoded_with_the_tokenizer_that_is_handed_over(
-    corpus: list[Path], tmp_path: Path
+    dataset: Path, corpus: list[Path], tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    tokenmill.build(corpus[:1], ByteTokenizer(), out, workers=1)
-    tokenmill.make_plan(out, sequence_length=1024, name="plan")
-    text = next(text for text in texts_of(corpus[:1]) if text)
-    dataset = tokenmill.open(out)
-    plan = tokenmill.open_plan(dataset, "plan")
-    assert view_sequence(dataset, plan, 0, ByteTokenizer()).segments[0].text == f"{text}<end>"
+    options = {"sequence_length": 1024, "packing": "order-preserving"}
+    tokenmill.make_plan(dataset, folder=tmp_path / "plan", **options)
+    text = next(text for text in texts_of(corpus) if text)
+    opened = tokenmill.open(dataset)
+    plan = tokenmill.open_plan(opened, tmp_path / "plan")
+    assert view_sequence(opened, plan, 0, ByteTokenizer()).segments[0].text == f"{text}<end>"
     with pytest.raises(UserError, match="stores only a description of it"):
-        view_sequence(dataset, plan, 0)
+        view_sequence(opened, plan, 0)
 
 
 def test_a_tokenizer_without_decode_is_enough_to_compare_with_sources(
@@ -408,8 +376,8 @@ def test_a_dataset_that_carries_its_tokenizer_takes_no_other(
         tokenmill.verify(tmp_path / "out", tokenizer=tokenizer_path)
 
 
-def test_a_description_that_was_changed_is_found(corpus: list[Path], tmp_path: Path) -> None:
-    tokenmill.build(corpus[:1], ByteTokenizer(), tmp_path / "out", workers=1)
+def test_a_description_that_was_changed_is_found(dataset: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset, tmp_path / "out")
     path = tmp_path / "out" / "tokenizer" / "tokenizer-python.json"
     path.write_bytes(path.read_bytes().replace(b"256", b"257"))
     with pytest.raises(VerificationError):

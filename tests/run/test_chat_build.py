@@ -135,25 +135,15 @@ def test_a_prompt_comes_after_the_prefix_of_the_tokenizer(tokenizer: Path) -> No
     tokenmill.verify(report.out, against_sources=True)
 
 
-def test_tables_hold_conversations_too(tokenizer: Path) -> None:
-    table = pa.table({"messages": [TALK, TALK[:2]], "source": ["a", "b"]})
-    path = tokenizer.parent / "records.parquet"
-    pq.write_table(table, path)
-    out = tokenizer.parent / "from-table"
-    made = tokenmill.build(path, tokenizer, out, chat="messages", keep=["source"], workers=1)
-    expected = documents(build(tokenizer, [{"messages": TALK}, {"messages": TALK[:2]}]))
-    assert documents(made) == expected
-    tokenmill.verify(out, against_sources=True)
-
-
-def test_nulls_that_a_table_adds_are_not_written(tokenizer: Path) -> None:
-    template = PLAIN.replace("m.content", "m.arguments | tojson")
-    configure(tokenizer, chat_template=template)
+def test_tables_hold_conversations_too_and_their_nulls_are_not_written(tokenizer: Path) -> None:
+    configure(tokenizer, chat_template=PLAIN.replace("m.content", "m.arguments | tojson"))
     messages = [{**TALK[0], "arguments": {"a": 1}}, {**TALK[1], "arguments": {"b": 1}}]
-    path = tokenizer.parent / "records.parquet"
-    pq.write_table(pa.Table.from_pylist([{"messages": messages}]), path)
-    made = tokenmill.build(path, tokenizer, tokenizer.parent / "nulls", chat="messages", workers=1)
-    assert documents(made) == documents(build(tokenizer, [{"messages": messages}]))
+    records = [{"messages": messages, "source": "a"}, {"messages": messages[:2], "source": "b"}]
+    path, out = tokenizer.parent / "records.parquet", tokenizer.parent / "from-table"
+    pq.write_table(pa.Table.from_pylist(records), path)
+    made = tokenmill.build(path, tokenizer, out, chat="messages", keep=["source"], workers=1)
+    assert documents(made) == documents(build(tokenizer, records))
+    tokenmill.verify(out, against_sources=True)
 
 
 @pytest.mark.parametrize("special_tokens", ["text", "control", "error"])

@@ -101,27 +101,20 @@ def test_inputs_whose_names_end_alike_are_called_by_their_whole_names() -> None:
     assert group_names(["a/x", "b/x", "c/y"]) == ["a/x", "b/x", "y"]
 
 
-@pytest.mark.parametrize("by", ["language", "language?"])
+@pytest.mark.parametrize("by", ["source", "source?"])
 def test_groups_are_the_values_of_a_field_and_a_missing_one_is_a_group(
     tmp_path: Path, by: str
 ) -> None:
+    """The field may be named as what the reader adds itself."""
     rows = [
-        {"text": "a", "language": "en"}, {"text": "b", "language": "de"}, {"text": "c"},
-        {"text": "a", "language": "en"}, {"text": "d", "language": None},
-        {"text": "e", "language": 7},
+        {"text": "a", "source": "en"}, {"text": "b", "source": "de"}, {"text": "c"},
+        {"text": "a", "source": "en"}, {"text": "d", "source": None}, {"text": "e", "source": 7},
     ]  # fmt: skip
     source = write_lines(tmp_path / "a.jsonl", rows)
     tokenmill.count_words(source, tmp_path / "out", split="whitespace", by=by, workers=1)
     assert counts_of(tmp_path / "out") == {
         "(none)": {b"c": 1, b"d": 1}, "7": {b"e": 1}, "de": {b"b": 1}, "en": {b"a": 2},
     }  # fmt: skip
-
-
-def test_a_field_that_is_named_source_can_be_asked_for(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", [{"text": "a", "source": "web"}])
-    out = tmp_path / "out"
-    tokenmill.count_words(source, out, split="whitespace", by="source", workers=1)
-    assert counts_of(out) == {"web": {b"a": 1}}
 
 
 def test_rare_words_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -205,13 +198,6 @@ def test_a_killed_count_resumes_and_ends_with_the_same_bytes(corpus: Path, tmp_p
     again = tokenmill_here(*arguments, clean, "--workers", 1)
     assert again.returncode == 0, again.stderr
     assert contents(out) == contents(clean)
-
-
-def test_a_count_that_is_complete_is_not_made_again(tmp_path: Path) -> None:
-    source = write_texts(tmp_path / "a.jsonl", "a b")
-    for expected in (False, True):
-        report = tokenmill.count_words(source, tmp_path / "out", split="whitespace", workers=1)
-        assert (report.snapshot is None) == expected
 
 
 def test_a_count_that_was_begun_otherwise_is_not_resumed(tmp_path: Path) -> None:

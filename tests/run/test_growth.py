@@ -15,14 +15,6 @@ def hoard(megabytes: int) -> bytes:
     return b"x" * (megabytes * MILLION)
 
 
-def test_what_stays_within_its_share_is_left_alone() -> None:
-    growth = Growth(100 * MILLION, BATCH_BYTES)
-    kept = hoard(50)
-    growth.check(BATCH_BYTES)
-    assert not growth.is_full()
-    assert kept
-
-
 def test_a_process_is_full_beyond_its_share_and_stops_a_unit_at_twice_of_it() -> None:
     growth = Growth(100 * MILLION, BATCH_BYTES)
     kept = [hoard(150)]

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -127,35 +126,6 @@ def test_an_interrupted_build_says_how_many_units_are_kept(
     assert code == 143
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"tokenmill: stopped by signal 15{kept}"
-
-
-def test_a_killed_worker_costs_its_unit_one_more_try(
-    corpus: Path, tokenizer_path: Path, clean: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    process = start(corpus, tokenizer_path, out, "--workers", 2)
-    wait_for(lambda: list((out / "work" / "receipts").glob("0*.json")))
-    psutil.Process(process.pid).children()[0].kill()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert contents(out) == contents(clean)
-
-
-def test_workers_that_die_again_and_again_end_the_build_with_the_place(
-    corpus: Path, tokenizer_path: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    process = start(corpus, tokenizer_path, out, "--workers", 2)
-    while process.poll() is None:
-        try:
-            for worker in psutil.Process(process.pid).children():
-                worker.kill()
-        except psutil.NoSuchProcess:
-            break
-        time.sleep(0.02)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 7
-    assert "a worker died twice on unit" in errors
 
 
 def test_a_killed_main_process_leaves_no_workers_behind(

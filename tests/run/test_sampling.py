@@ -54,10 +54,6 @@ def test_a_number_is_splitmix64_of_source_and_position(source: str, positions: l
     assert hashes(positions, source=source) == expected
 
 
-def test_the_source_is_part_of_the_place() -> None:
-    assert hashes([0], source="a.jsonl") != hashes([0], source="b.jsonl")
-
-
 def test_an_id_is_the_key_wherever_its_document_is() -> None:
     first = hashes([0, 10], ["x", "y"], source="a.jsonl")
     moved = hashes([77, 5], ["y", "x"], source="b.jsonl")
@@ -70,13 +66,6 @@ def test_a_document_without_an_id_has_the_number_of_its_place() -> None:
 
 def test_an_id_that_is_no_valid_unicode_has_a_number() -> None:
     assert hashes([0], ["\ud800"]) == [xxhash.xxh3_64_intdigest(b"\xed\xa0\x80")]
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 10**9), unique=True, max_size=20), st.data())
-def test_batches_have_no_say(positions: list[int], data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(positions)))
-    assert hashes(positions[:cut]) + hashes(positions[cut:]) == hashes(positions)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])

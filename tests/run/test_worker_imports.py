@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import TEXTS, write_jsonl
 
 SCRIPT = """
@@ -13,7 +15,10 @@ import sys
 import tokenmill
 from own_letters import Letters
 
-tokenmill.build(sys.argv[1], Letters(), sys.argv[2], workers=2)
+class Own(Letters):
+    pass
+
+tokenmill.build(sys.argv[1], Own(), sys.argv[2], workers=2)
 """
 MODULE = """
 class Letters:
@@ -24,9 +29,10 @@ class Letters:
 """
 
 
-def test_workers_find_the_modules_of_a_script_and_none_of_the_current_folder(
+def test_workers_find_modules_and_classes_of_a_script_and_nothing_of_the_current_folder(
     tmp_path: Path,
 ) -> None:
+    pytest.importorskip("dill")  # for the class of a script without a guard
     source = write_jsonl(tmp_path / "a.jsonl", TEXTS)
     program, current = tmp_path / "program", tmp_path / "current"
     program.mkdir()
