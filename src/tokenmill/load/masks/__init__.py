@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from tokenmill.load.masks import bias, blocks, forms, varlen, windows  # users name them
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import (
     Bidirectional,
