@@ -90,7 +90,7 @@ def chaos(server_port: int, faults: Chaos | None = None) -> Iterator[Chaos]:
 
     async def stop() -> None:
         server.close()
-        await asyncio.sleep(0)  # connections that were just accepted become tasks
+        await asyncio.sleep(0.05)  # connections that were just accepted become tasks of ours
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
