@@ -17,6 +17,21 @@ from tokenmill.cli.parser import Command, Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about
 
+FOREIGN = {
+    "--num-workers": "did you mean --workers? ",
+    "--num_proc": "did you mean --workers? ",
+    "--output-dir": "did you mean --out? ",
+    "--force": "did you mean --overwrite? ",
+    "--cache_dir": "did you mean --cache-dir? ",
+    "--input-dir": "inputs are positional: tokenmill build INPUT ...; ",
+    "--batch-size": "tokenmill build chooses the batch size itself, within --memory; ",
+    "--chunk_size": "set the length of sequences with --sequence-length of tokenmill build or ",
+    "--max_chunks": "limit the sequences that are written with tokenmill export --max-sequences, ",
+    "--dataset": "a dataset on the Hub is an input: tokenmill build hf://fineweb-edu ...; ",
+    "--dataset_name": "a dataset on the Hub is an input: tokenmill build hf://datasets/OWNER/NAME ",
+}
+"""Flags of other scripts, and what to write here."""
+
 HEAVY = ["numpy", "pyarrow", "tokenizers", "yaml", "msgspec", "psutil", "fastokens"]
 
 
@@ -110,6 +125,12 @@ def test_without_a_command_the_commands_are_listed(
         ),
         ("bench tokenizers", "--tokenizer: is missing", "add it, for example: --tokenizer "),
         ("bench", "SUBJECT is missing", "tokenmill bench --help"),
+        *((f"build {flag} 8", f"unknown option {flag}", hint) for flag, hint in FOREIGN.items()),
+        (
+            "build --input-dir data/ --num-workers 8",
+            "unknown options --input-dir, --num-workers",
+            "did you mean --workers? inputs are positional: tokenmill build INPUT ...; ",
+        ),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one_in_three_lines(

@@ -40,24 +40,21 @@ def code_of(*arguments: object, closing: str = "") -> int:
         os.close(writing)
 
 
-def build(folder: Path, tokenizer: Path, out: Path, *options: object) -> list[object]:
-    return ["build", folder / "data", "--tokenizer", tokenizer, "--out", out, *options]
-
-
-@pytest.mark.parametrize("options", [("--json", "--workers", 1), ("--workers", 2)])
-def test_a_build_whose_output_has_no_reader_is_completed(
-    options: tuple[object, ...], folder: Path, tokenizer_path: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "closing"),
+    [
+        (("--json", "--workers", 1), ""),
+        (("--workers", 2), ""),
+        (("--json", "--workers", 2), "<&- >&- 2>&-"),
+    ],
+)
+def test_a_build_whose_output_has_no_reader_or_is_closed_is_completed(
+    options: tuple[object, ...], closing: str, folder: Path, tokenizer_path: Path, tmp_path: Path
 ) -> None:
-    assert code_of(*build(folder, tokenizer_path, tmp_path / "out", *options)) == 0
-    assert tokenmill.verify(tmp_path / "out").documents > 0
-
-
-def test_a_build_whose_streams_are_closed_at_the_start_is_completed(
-    folder: Path, tokenizer_path: Path, tmp_path: Path
-) -> None:
-    arguments = build(folder, tokenizer_path, tmp_path / "out", "--json", "--workers", 2)
-    assert code_of(*arguments, closing="<&- >&- 2>&-") == 0
-    assert tokenmill.verify(tmp_path / "out").documents > 0
+    out = tmp_path / "out"
+    build = ["build", folder / "data", "--tokenizer", tokenizer_path, "--out", out, *options]
+    assert code_of(*build, closing=closing) == 0
+    assert tokenmill.verify(out).documents > 0
 
 
 @pytest.mark.parametrize("closing", ["", ">&- 2>&-"])

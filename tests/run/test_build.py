@@ -172,21 +172,6 @@ def test_bad_records_are_set_aside_with_place_and_reason(
     ]
 
 
-def test_more_bad_records_than_allowed_fail_at_the_end_and_cost_no_second_encoding(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "good"}\n{"text": 1}\n')
-    with pytest.raises(DataError, match="1 of 2 records are bad") as raised:
-        tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    assert raised.value.where.startswith("the first is a.jsonl, position 17: text-not-a-string, ")
-    assert raised.value.hint.startswith(f"look at {tmp_path / 'out'}/rejected/*.jsonl, then run")
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, max_bad=0.5)
-    assert report.dataset.num_documents == 1
-    assert len(report.run.attempts) == 2
-
-
 @pytest.mark.parametrize(
     ("mode", "ids"), [("text", "spelled out"), ("control", [EOS, EOS]), ("error", None)]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,34 @@ from tokenmill.run.tasks.encode import BuildReport
 CRASHING = "00000001-000000"
 
 
-@pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def _small_units() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 32 << 10)
+        yield
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six units: two files of two byte ranges each, and a compressed one, which is a stream."""
-    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 32 << 10)
-    folder = tmp_path / "data"
+    folder = tmp_path_factory.mktemp("original") / "data"
     write_corpus(folder, num_files=2, per_file=300)
     texts = random_texts(300, seed=9)
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "stream.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
     return folder
+
+
+@pytest.fixture
+def corpus(original: Path, tmp_path: Path) -> Path:
+    """A copy, which may be changed."""
+    return Path(shutil.copytree(original, tmp_path / "data"))
+
+
+@pytest.fixture(scope="module")
+def clean(original: Path, tokenizer_path: Path) -> BuildReport:
+    """The corpus as processes build it."""
+    return tokenmill.build(original, tokenizer_path, original.parent / "clean", workers=1)
 
 
 @pytest.fixture
@@ -48,16 +68,18 @@ def same_dataset(report: BuildReport, other: BuildReport) -> bool:
     return contents(report.dataset.folder) == contents(other.dataset.folder)
 
 
-def test_another_executor_writes_the_same_bytes(build_with: Any) -> None:
+def test_another_executor_writes_the_same_bytes(build_with: Any, clean: Any) -> None:
     toy = LastFirst()
-    assert same_dataset(build_with(toy), build_with(None, "clean"))
+    assert same_dataset(build_with(toy), clean)
     assert len(toy.finished) > 3
     assert toy.finished != sorted(toy.finished)
 
 
-def test_a_unit_whose_worker_dies_runs_once_more_and_carefully(build_with: Any) -> None:
+def test_a_unit_whose_worker_dies_runs_once_more_and_carefully(
+    build_with: Any, clean: BuildReport
+) -> None:
     toy = LastFirst({CRASHING: 1})
-    assert same_dataset(build_with(toy), build_with(None, "clean"))
+    assert same_dataset(build_with(toy), clean)
     assert toy.careful == [CRASHING]
 
 
@@ -68,7 +90,9 @@ def test_a_second_death_ends_the_build_with_the_name_of_the_unit(build_with: Any
     assert caught.value.why == "the last one was told to"
 
 
-def test_nothing_counts_before_the_exam(build_with: Any, tmp_path: Path) -> None:
+def test_nothing_counts_before_the_exam(
+    build_with: Any, clean: BuildReport, tmp_path: Path
+) -> None:
     """The toy finishes units before it takes the exam: of a vetoed engine none has a receipt."""
     receipts: dict[str, int] = {}
 
@@ -76,7 +100,6 @@ def test_nothing_counts_before_the_exam(build_with: Any, tmp_path: Path) -> None
         if remark:
             receipts[engine] = len(list((tmp_path / "out/work/receipts").glob("0*.json")))
 
-    clean = build_with(None, "clean")
     toy = LastFirst(refused=clean.run.engine)
     report = build_with(toy, events=BuildEvents(on_engine=on_engine))
     assert receipts == {clean.run.engine: 0}
@@ -93,7 +116,7 @@ def test_a_damaged_file_costs_its_own_units(build_with: Any, corpus: Path) -> No
     assert report.dataset.manifest.sources[2].quarantined != ""
 
 
-def test_what_one_executor_has_begun_another_finishes(build_with: Any) -> None:
+def test_what_one_executor_has_begun_another_finishes(build_with: Any, clean: Any) -> None:
     class Stopped(LastFirst):
         def wait(self, seconds: float) -> None:
             if len(self.finished) == 2:
@@ -106,7 +129,7 @@ def test_what_one_executor_has_begun_another_finishes(build_with: Any) -> None:
     report = build_with(None)
     assert report.reused is not None
     assert report.reused.units == 2
-    assert same_dataset(report, build_with(None, "clean"))
+    assert same_dataset(report, clean)
 
 
 def test_of_a_source_damaged_twice_the_manifest_tells_the_first_place(

@@ -1,13 +1,16 @@
-"""What agents know of each other's units."""
+"""What agents know of each other's units, and what is advised about bad records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.units import Unit
 from tokenmill.run.journal.ledger import Ledger
-from tokenmill.run.journal.receipts import write_receipt
+from tokenmill.run.journal.receipts import _just_above, write_receipt
 from tokenmill.run.messages import Receipt, receipt_name
 from tokenmill.store.objects.folder import FolderStore
 
@@ -43,3 +46,11 @@ def test_a_receipt_that_another_agent_removed_is_missing_again(tmp_path: Path) -
     assert not second.is_complete()
     second.count(write_receipt(store, receipt(KEYS[1])))
     assert [found.key for found in second.final_receipts()] == list(KEYS)
+
+
+@given(good=st.integers(1, 10**12), bad=st.integers(1, 10**12))
+def test_the_share_that_is_advised_allows_the_bad_records_and_is_under_100_percent(
+    good: int, bad: int
+) -> None:
+    share = bad / (good + bad)
+    assert share <= float(_just_above(share).removesuffix("%")) / 100 < 1

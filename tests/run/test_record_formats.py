@@ -69,7 +69,9 @@ def test_a_bad_row_costs_itself_and_a_resumed_build_encodes_nothing_again(
     with pytest.raises(DataError, match="1 of 2 records are bad") as raised:
         tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
     assert raised.value.where.startswith("the first is a.csv, position 15: ragged-row, ")
-    assert "--max-bad 50.5000%: nothing is encoded again" in (raised.value.hint or "")
+    assert raised.value.hint.startswith(f"look at {tmp_path / 'out'}/rejected/*.jsonl, then run")
+    assert "--max-bad 50.5000%: nothing is encoded again" in raised.value.hint
+    assert not (tmp_path / "out" / "manifest.json").exists()
     report = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, max_bad=0.505)
     assert (report.dataset.num_documents, len(report.run.attempts)) == (1, 2)
     totals = report.dataset.manifest.totals

@@ -169,22 +169,21 @@ def test_a_cgroup_that_is_used_up_leaves_the_least_budget(machine: Machine) -> N
     assert memory() == 128_000_000
 
 
-@pytest.mark.parametrize("stat", [b"", b"inactive_file\nactive_file x\n", b"\xff\xfe\n"])
-def test_a_cgroup_that_does_not_say_what_is_cache_limits_the_memory(
-    machine: Machine, stat: bytes
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("stat", text) for text in (b"", b"inactive_file\nactive_file x\n", b"\xff\xfe\n")),
+        *(("own", text) for text in (b"", b"nonsense\n", b"1:\n", b"0::/\xff\xfe\n")),
+    ],
+)
+def test_what_a_cgroup_does_not_say_leaves_the_limit_of_the_root(
+    machine: Machine, name: str, content: bytes
 ) -> None:
+    """Its own path may be unknown, and what of its memory is cache."""
     machine.limit_memory("", limit="3000000000", used=1_000_000_000)
-    (machine.cgroups / "memory.stat").write_bytes(stat)
-    assert choose_resources(ResourceOptions()).memory_bytes == 1_000_000_000
-
-
-@pytest.mark.parametrize("own", [b"", b"nonsense\n", b"1:\n", b"0::/\xff\xfe\n"])
-def test_a_process_whose_cgroup_is_unknown_has_the_limits_of_the_root(
-    machine: Machine, own: bytes
-) -> None:
-    machine.limit_memory("", limit="3000000000", used=1_000_000_000)
-    machine.own.write_bytes(own)
-    assert choose_resources(ResourceOptions()).memory_bytes == 1_000_000_000
+    path = machine.own if name == "own" else machine.cgroups / "memory.stat"
+    path.write_bytes(content)
+    assert memory() == 1_000_000_000
 
 
 def test_a_quota_of_an_outer_cgroup_limits_the_workers(machine: Machine) -> None:

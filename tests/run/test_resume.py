@@ -201,38 +201,32 @@ def stopped(tokenizer_path: Path, tmp_path: Path) -> tuple[Path, Path, Path]:
     return data, tokenizer, out
 
 
+def refusal(stopped: tuple[Path, Path, Path], *options: object) -> str:
+    """What is said by the same command, which must refuse to resume."""
+    data, tokenizer, out = stopped
+    arguments = ("build", data, "--tokenizer", tokenizer, "--out", out, *options)
+    result = tokenmill_here(*arguments)
+    assert result.returncode == 8
+    return result.stderr
+
+
 def test_a_changed_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
-    data, tokenizer, out = stopped
-    with open(data / "part-1.jsonl", "a") as file:
-        file.write("\n")
-    result = tokenmill_here("build", data, "--tokenizer", tokenizer, "--out", out)
-    assert result.returncode == 8
-    assert "part-1.jsonl: had" in result.stderr
-
-
-def test_an_added_input_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
-    data, tokenizer, out = stopped
-    write_corpus(data, num_files=3, per_file=1)
-    result = tokenmill_here("build", data, "--tokenizer", tokenizer, "--out", out)
-    assert result.returncode == 8
-    assert "part-2.jsonl" in result.stderr
-
-
-def test_a_changed_tokenizer_refuses_to_resume(stopped: tuple[Path, Path, Path]) -> None:
-    data, tokenizer, out = stopped
+    data, tokenizer, _ = stopped
+    changed = data / "part-1.jsonl"
+    whole = changed.read_bytes()
+    changed.write_bytes(whole + b"\n")
+    assert "part-1.jsonl: had" in refusal(stopped)
+    changed.write_bytes(whole)
+    (data / "part-2.jsonl").write_bytes(whole)
+    assert "part-2.jsonl: is a new input" in refusal(stopped)
+    (data / "part-2.jsonl").unlink()
     tokenizer.write_text(tokenizer.read_text() + "\n")
-    result = tokenmill_here("build", data, "--tokenizer", tokenizer, "--out", out)
-    assert result.returncode == 8
-    assert "tokenizer: was" in result.stderr
+    assert "tokenizer: was" in refusal(stopped)
 
 
 def test_a_changed_recipe_refuses_to_resume_with_a_diff(stopped: tuple[Path, Path, Path]) -> None:
-    data, tokenizer, out = stopped
-    result = tokenmill_here(
-        "build", data, "--tokenizer", tokenizer, "--out", out, "--id-field", "id"
-    )
-    assert result.returncode == 8
-    assert "policies.read.id_field: was None, is 'id'" in result.stderr
+    said = refusal(stopped, "--id-field", "id")
+    assert "policies.read.id_field: was None, is 'id'" in said
 
 
 def test_workers_memory_and_limits_may_change_and_are_recorded(

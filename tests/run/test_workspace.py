@@ -111,12 +111,6 @@ def test_three_files_of_someone_else_are_named(workspace: Workspace) -> None:
     assert caught.value.why == "it holds 'a', 'b/c', 'd' and 2,001 more"
 
 
-def test_removing_what_is_not_there_is_no_error(workspace: Workspace) -> None:
-    workspace.create()
-    workspace.remove_output()
-    assert tree(workspace.folder) == set()
-
-
 def test_removing_a_dataset_never_follows_a_link_out_of_it(
     workspace: Workspace, tmp_path: Path
 ) -> None:
