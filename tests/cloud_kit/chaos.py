@@ -82,15 +82,19 @@ def chaos(server_port: int, faults: Chaos | None = None) -> Iterator[Chaos]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
+    connections: set[asyncio.Task[None]] = set()  # a loop has weak references only
+
     async def start() -> asyncio.Server:
-        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> asyncio.Task[None]:
-            return loop.create_task(_Connection(faults, server_port, reader, writer).serve())
+        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = loop.create_task(_Connection(faults, server_port, reader, writer).serve())
+            connections.add(task)
+            task.add_done_callback(connections.discard)
 
         return await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 30, backlog=512)
 
     async def stop() -> None:
         server.close()
-        await asyncio.sleep(0.05)  # connections that were just accepted become tasks of ours
+        await asyncio.sleep(0)  # connections that were just accepted become tasks
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
