@@ -107,22 +107,6 @@ def test_versions_of_ray_that_any_web_page_could_use_are_refused(
     assert f"ray {found} is too old" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "refusal"),
-    [
-        (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent: got '0'; must be"),
-        (["--on", "slurm", "--cpus-per-agent", "2"], "can only be used with --on ray"),
-        (["--on", "ray", "--slurm=-p x"], "--slurm can only be used with --on slurm"),
-        (["--cpus-per-agent", "2"], "--cpus-per-agent can only be used with --on"),
-    ],
-)
-def test_options_of_a_launcher_are_refused_elsewhere(
-    options: list[str], refusal: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["build", "a.jsonl", "--tokenizer", "t", "--out", "c", *options]) == 2
-    assert refusal in capsys.readouterr().err
-
-
 def _no_version(name: str) -> str:
     from importlib.metadata import PackageNotFoundError
 

@@ -115,10 +115,11 @@ def test_a_launcher_that_does_not_exist_is_refused(where: str) -> None:
     ("options", "message"),
     [
         (["--on", "slurm"], "--on slurm needs --agents N"),
-        (
-            ["--on", "slurm", "--agents", "0"],
-            "--agents: got '0'; must be",
-        ),
+        (["--on", "slurm", "--agents", "0"], "--agents: got '0'; must be"),
+        (["--on", "slurm", "--cpus-per-agent", "2"], "can only be used with --on ray"),
+        (["--on", "ray", "--cpus-per-agent", "0"], "--cpus-per-agent: got '0'; must be"),
+        (["--on", "ray", "--slurm=-p x"], "--slurm can only be used with --on slurm"),
+        (["--cpus-per-agent", "2"], "--cpus-per-agent can only be used with --on"),
         (["--on", "slurm", "--agents", "2"], "scontrol is not installed here"),
         (["--on", "slurm", "--agents", "2", "--overwrite"], "--overwrite cannot be combined"),
         (["--agents", "2", "--slurm=-p x"], "--agents and --slurm can only be used with --on"),

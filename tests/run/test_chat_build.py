@@ -116,20 +116,19 @@ def test_the_loader_has_labels_on_the_turns_of_the_assistant(tokenizer: Path) ->
     assert batch["position_ids"].tolist()[0][:24] == [*range(12), *range(12)]
 
 
-def test_a_prompt_and_its_completion(tokenizer: Path) -> None:
+def test_a_prompt_and_its_completion_come_after_the_prefix(
+    tokenizer: Path,
+) -> None:
     record = {"prompt": "2+2=", "completion": "4"}
     report = build(tokenizer, [record], chat="prompt-completion")
     assert documents(report) == [([*ids("2+2=4"), STOP], [(0, 4)])]
     tokenmill.verify(report.out, against_sources=True)
-
-
-def test_a_prompt_comes_after_the_prefix_of_the_tokenizer(tokenizer: Path) -> None:
     file = tokenizer / "tokenizer.json"
     made = tokenizers.Tokenizer.from_file(str(file))
     single = f"{SPECIAL[START]} $A"
     made.post_processor = processors.TemplateProcessing(single, None, [(SPECIAL[START], START)])
     made.save(str(file))
-    report = build(tokenizer, [{"prompt": "2+2=", "completion": "4"}], chat="prompt-completion")
+    report = build(tokenizer, [record], chat="prompt-completion")
     assert documents(report) == [([START, *ids("2+2=4"), STOP], [(0, 5)])]
     assert documents(build(tokenizer, [{"messages": TALK}]))[0][1] == [(0, 9), (12, 22)]
     tokenmill.verify(report.out, against_sources=True)
