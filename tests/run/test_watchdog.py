@@ -23,23 +23,15 @@ from encode.tokenizer_kit import (
     BYTES_ONLY,
     Json,
     added_token,
-    as_file,
     byte_level_json,
-    documents,
     replace,
     sequence,
     split,
 )
 from tokenmill.core.child import Child, Program
 from tokenmill.core.errors import EngineError, InternalError
-from tokenmill.encode.boundaries import join_batches
-from tokenmill.encode.engine import Encoder
-from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.probe import steps_before_model
 from tokenmill.run import processes as watchdog
-from tokenmill.run.messages import Encoding
 from tokenmill.run.processes import Process
-from tokenmill.run.units.attempt import CarefulCalls
 
 POSITION = 29_050
 """Of the document that does harm, in bytes."""
@@ -119,36 +111,6 @@ def test_a_unit_that_runs_again_document_by_document_gives_the_same_bytes(tmp_pa
     tokens = [name for name in clean if name.startswith(("tokens/", "documents/"))]
     assert tokens
     assert {name: found[name] for name in tokens} == {name: clean[name] for name in tokens}
-
-
-def batch_of(texts: list[str]) -> Any:
-    import numpy as np
-
-    from tokenmill.core.records import DocumentBatch
-
-    sizes = np.array([len(text.encode()) for text in texts], np.int64)
-    positions = np.arange(len(texts), dtype=np.int64)
-    return DocumentBatch(source=0, texts=texts, positions=positions, record_bytes=sizes)
-
-
-@pytest.mark.parametrize("engine", ["fastokens", "memo", "reference"])
-def test_documents_encoded_one_by_one_have_the_ids_of_the_batch(engine: str) -> None:
-    file = as_file(byte_level_json(normalizer={"type": "NFC"}))
-    encoder = Encoder(load_engine(engine, file, False, 1 << 28), 258)
-    texts = ["", *random_texts(300, words=8), "abc" * 999, "e\u0301"]
-    announced: list[tuple[int, str]] = []
-
-    def announce(encoding: Encoding) -> None:
-        announced.append((encoding.position, encoding.step))
-
-    careful = CarefulCalls([], lambda: steps_before_model(file))
-    one_by_one = careful.each(
-        batch_of(texts), encoder.name, lambda text: encoder.encode([text]), announce
-    )
-    found = join_batches(one_by_one)
-    assert documents(found) == documents(encoder.encode(texts))
-    steps = ("normalizer", "pre-tokenizer", f"engine {encoder.name}")
-    assert announced == [(place, step) for place in range(len(texts)) for step in steps]
 
 
 def with_steps(**steps: Json) -> Json:
