@@ -95,9 +95,9 @@ examples:
             return
         share = None
         if cluster.agent is not None:
-            from tokenmill.run.shares import parse_share
+            from tokenmill.run.shares import parse_agent
 
-            share = parse_share(cluster.agent, os.environ)
+            share = parse_agent(cluster.agent, os.environ)
         if recipe.export is not UNSET:
             from tokenmill.api.exporting import check_export
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.boundaries import join_batches
+
+T = TypeVar("T")
 
 REPORT = (
     "use the engine `reference` (in a build: --engine reference --overwrite), and report the text"
@@ -73,6 +75,22 @@ class Reference(Engine, Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids, including special tokens."""
+
+
+def call_library(step: Callable[[str], T], text: str) -> T:
+    """Call a function of the `tokenizers` library.
+
+    Raises:
+        EngineError: it failed on the text.
+    """
+    try:
+        return step(text)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a Rust panic is not an Exception
+        why = f"{type(error).__name__}: {error}"
+        where = f"text {text[:80]!r}"
+        raise EngineError("the tokenizers library failed", where=where, why=why) from error
 
 
 class Encoder:

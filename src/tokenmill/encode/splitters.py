@@ -10,8 +10,8 @@ including spaces: GPT-2's split turns "a b" into "a" and " b".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from tokenmill.core.installed import installed_version
 from tokenmill.core.records import Int64Array, TokenBatch, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.encodings import byte_symbols
-from tokenmill.encode.engine import Engine
+from tokenmill.encode.engine import Engine, call_library
 from tokenmill.encode.engines.chunks import MemoEngine
 from tokenmill.encode.engines.locality import locality_objection
 from tokenmill.encode.tokenizer_json import Json, pre_tokenizers, with_library
@@ -31,7 +31,6 @@ from tokenmill.encode.words.table import WordTable
 from tokenmill.kernels.byte_strings import tags_of
 
 SCANNER, MEMO, LIBRARY = "scanner", "memo", "library"
-T = TypeVar("T")
 
 HASH_BASIS = np.uint64(0xCBF29CE484222325)
 
@@ -175,22 +174,12 @@ class LibrarySplitter(Splitter):
     def normalize(self, text: str) -> str:
         """Return the normalized text."""
         normalizer = self._steps.normalizer
-        return self._call(normalizer.normalize_str, text) if normalizer else text
+        return call_library(normalizer.normalize_str, text) if normalizer else text
 
     def _cut(self, text: str) -> list[str]:
         made = self.normalize(text)
-        pieces = self._call(self._steps.pre_tokenizer.pre_tokenize_str, made)
+        pieces = call_library(self._steps.pre_tokenizer.pre_tokenize_str, made)
         return [word for word, _ in pieces if word]
-
-    def _call(self, step: Callable[[str], T], text: str) -> T:
-        try:
-            return step(text)
-        except (KeyboardInterrupt, SystemExit, MemoryError):
-            raise
-        except BaseException as error:  # a Rust panic is not an Exception
-            why = f"{type(error).__name__}: {error}"
-            where = f"text {text[:80]!r}"
-            raise EngineError("the tokenizers library failed", where=where, why=why) from error
 
 
 class MemoSplitter(Splitter):

@@ -129,19 +129,16 @@ def begin(recipe: Recipe) -> str:
     Raises:
         TokenmillError: the build would be refused.
     """
-
-    def silent(source: Source) -> None:
-        pass
-
-    access = access_of(recipe.read, recipe.resources, lambda _: None)
+    events = BuildEvents()
+    access = access_of(recipe.read, recipe.resources, events.on_download)
     task = EncodeTask.resolve(recipe, None, access)
     with open_workspace(recipe.out) as workspace, locked(workspace, "either") as alone:
         if workspace.is_complete():
-            task.found(workspace, silent)
+            task.found(workspace, events.on_compare)
             return ""
         if alone:
             workspace.make_room(overwrite=False)
-        return agree_on_start(workspace, task, silent)
+        return agree_on_start(workspace, task, events.on_compare)
 
 
 def count(

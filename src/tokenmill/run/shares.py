@@ -49,7 +49,7 @@ class Share:
         return f"{self.index}/{self.count}"
 
 
-def parse_share(text: str, environ: Mapping[str, str]) -> Share:
+def parse_agent(text: str, environ: Mapping[str, str]) -> Share:
     """Read a share: "i/n", or "auto" to use the environment variables of a launcher.
 
     "auto" supports Slurm job arrays and steps with several tasks, indexed jobs of Kubernetes (set

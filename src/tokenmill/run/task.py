@@ -7,7 +7,7 @@ To add a kind of run:
 2. Add a module to `run/units/` with a `TaskRunner`, which loads once what a worker needs, and a
    `UnitTask`, which gets groups of documents and returns files. Reading, digests, counts, timing,
    audits and error reports are the job of `UnitAttempt`. Add a case to `load_task` (`unit.py`).
-3. Add a `Task` here, and a function to `run/pipeline.py` that resolves it and calls `run`.
+3. Add a `Task` here, and a function to `run/pipeline.py` that resolves it and calls `_run`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.run.shares import Share, parse_share
+from tokenmill.run.shares import Share, parse_agent
 
 
 def slurm(task: int, first: int, last: int, count: int, **others: str) -> dict[str, str]:
@@ -14,14 +14,14 @@ def slurm(task: int, first: int, last: int, count: int, **others: str) -> dict[s
 
 
 def test_a_share_is_counted_from_zero() -> None:
-    assert parse_share("3/10", {}) == Share(3, 10, "00003")
+    assert parse_agent("3/10", {}) == Share(3, 10, "00003")
     assert str(Share(3, 10)) == "3/10"
 
 
 @pytest.mark.parametrize("text", ["10/10", "0/0", "0/9999999", "", "3", "a/b", "-1/3", "1/3/5"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="agent"):
-        parse_share(text, {})
+        parse_agent(text, {})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_is_no_share_is_refused(text: str) -> None:
     ],
 )
 def test_auto_reads_what_the_launcher_left(environ: dict[str, str], share: Share) -> None:
-    assert parse_share("auto", environ) == share
+    assert parse_agent("auto", environ) == share
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_auto_reads_what_the_launcher_left(environ: dict[str, str], share: Share
 )
 def test_auto_says_what_it_misses(environ: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        parse_share("auto", environ)
+        parse_agent("auto", environ)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import EngineError
 from tokenmill.core.records import Int32Array, Int64Array
+from tokenmill.encode.engine import call_library
 from tokenmill.encode.tokenizer_json import BYTES, Json
 from tokenmill.kernels.symbols import NUM_CODE_POINTS, symbols_of_words
 
@@ -66,14 +66,7 @@ class WordSplitter:
         Raises:
             EngineError: the library failed on the text.
         """
-        try:
-            return self._split(text)
-        except (KeyboardInterrupt, SystemExit, MemoryError):
-            raise
-        except BaseException as error:  # a Rust panic is not an Exception
-            why = f"{type(error).__name__}: {error}"
-            where = f"text {text[:80]!r}"
-            raise EngineError("the tokenizers library failed", where=where, why=why) from error
+        return call_library(self._split, text)
 
     def _split(self, text: str) -> Words:
         encoding = self._by_word.encode(text, add_special_tokens=False)
