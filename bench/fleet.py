@@ -22,6 +22,7 @@ import tempfile
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.session import Session
 from tokenmill.run.work import WorkQueue
+from tokenmill.run.workspace import Workspace
 from tokenmill.store.objects.folder import FolderStore
 
 UNIT_BYTES = 512 << 20
@@ -84,15 +86,9 @@ def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, 
     ledger = Ledger(FolderStore(folder), items)
     board = ProgressBoard(options.units * UNIT_BYTES, 4, lambda _: None)
     fields = Fields("text")
+    given: Any = SimpleNamespace(sources=sources, fields=fields, resources=resources)
     queue = WorkQueue(
-        sources=sources,
-        fields=fields,
-        items=items,
-        scratch=folder,
-        ledger=ledger,
-        wanted=lambda key: key not in ledger.finished,
-        num_feeders=(options.workers + 1) // 2,
-        prefetch=resources.prefetch,
+        given, Workspace(folder), ledger, items, lambda key: key not in ledger.finished
     )
     exam: Future[Exam] = Future()
     exam.set_result(Exam(["a text"], TokenBatch(np.zeros(2, np.uint32), np.array([0, 2]))))

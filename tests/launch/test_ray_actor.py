@@ -1,11 +1,10 @@
-"""An agent in an actor builds, and answers in JSON; without Ray."""
+"""An agent in an actor builds, and answers; without Ray."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import tokenmill
@@ -13,33 +12,30 @@ from conftest import TEXTS, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
-from tokenmill.run import ray_agents as ray_actor
 from tokenmill.run.identity import versions
-from tokenmill.run.ray_agents import AgentActor, Condition, Greeting, Leaving, Order
+from tokenmill.run.ray_agents import AgentActor, Leaving, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 
 
 @pytest.fixture(autouse=True)
-def _without_metrics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ray_actor, "_measure", lambda out, index: lambda first, now: None)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # an agent changes it
     monkeypatch.setenv("TOKENMILL_JOB", "")
 
 
-def order(folder: Path, tokenizer: Path, job: str = "") -> bytes:
+def order(folder: Path, tokenizer: Path, job: str = "") -> Order:
     recipe = Recipe(
         inputs=["a.jsonl"],
         tokenizer=str(tokenizer),
         out="corpus",
         resources=ResourceOptions(workers=1),
     )
-    return msgspec.json.encode(
-        Order(recipe=recipe, index=1, num_agents=3, folder=str(folder), job=job)
-    )
+    return Order(recipe=recipe, index=1, num_agents=3, folder=str(folder), job=job)
 
 
-def error_of(actor: AgentActor, asked: bytes) -> TokenmillError:
-    leaving = msgspec.json.decode(actor.run(asked), type=Leaving)
+def error_of(actor: AgentActor, asked: Order) -> TokenmillError:
+    leaving = actor.run(asked)
+    assert isinstance(leaving, Leaving)
     assert leaving.error is not None
     assert leaving.dataset_id == ""
     return leaving.error.rebuild()
@@ -50,7 +46,9 @@ def test_an_agent_builds_in_the_folder_of_the_command(tmp_path: Path, tokenizer_
     folder.mkdir()
     write_jsonl(folder / "a.jsonl", TEXTS)
     actor = AgentActor()
-    leaving = msgspec.json.decode(actor.run(order(folder, tokenizer_path)), type=Leaving)
+    job = actor.run(order(folder, tokenizer_path))
+    assert isinstance(job, str)
+    leaving = actor.run(order(folder, tokenizer_path, job))
     manifest = tokenmill.open(folder / "corpus").manifest
     assert leaving == Leaving(
         dataset_id=manifest.dataset_id,
@@ -58,13 +56,11 @@ def test_an_agent_builds_in_the_folder_of_the_command(tmp_path: Path, tokenizer_
         tokens=manifest.totals.tokens,
         shards=1,
     )
-    condition = msgspec.json.decode(actor.condition(), type=Condition)
-    assert condition.total_bytes == (folder / "a.jsonl").stat().st_size
+    assert actor.condition().total_bytes == (folder / "a.jsonl").stat().st_size
 
 
 def test_an_agent_says_what_is_installed() -> None:
-    greeting = msgspec.json.decode(AgentActor().greet(), type=Greeting)
-    assert greeting == Greeting(host=os.uname().nodename, versions=versions())
+    assert AgentActor().greet() == (os.uname().nodename, versions())
 
 
 def test_an_error_keeps_its_class_and_its_parts(tmp_path: Path, tokenizer_path: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
 import pytest
 
 from tokenmill.core.errors import DataError, StorageError, UserError
@@ -14,13 +12,13 @@ from tokenmill.run import ray as ray_run
 from tokenmill.run.identity import versions
 from tokenmill.run.launch import LaunchRequest
 from tokenmill.run.messages import failure
-from tokenmill.run.ray import Run
-from tokenmill.run.ray_agents import Condition, Greeting, Leaving, Order
+from tokenmill.run.ray import RayBuild
+from tokenmill.run.ray_agents import Answer, Condition, Greeting, Leaving, Lost, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 
 DONE = Leaving(dataset_id="xxh3:1", documents=5, tokens=60, shards=2)
 LEFT = Leaving()
-LOST = None
+LOST = Lost("its node died")
 
 
 @dataclass(frozen=True)
@@ -35,21 +33,22 @@ class Agent:
     index: int
     node: Node
     cpus: float
-    order: Order | None = None
-    greeting: Any = "soon"
+    orders: list[Order] = field(default_factory=list)
+    has_greeted: bool = False
+    is_working: bool = False
     condition: Condition = field(default_factory=Condition)
 
 
-class PaperFleet:
+class PaperAgents:
     """A cluster on paper: `plot` says what happens to the agents, in the order of their work."""
 
     def __init__(
-        self, nodes: dict[str, float], plot: list[Leaving | None], free: float = 99
+        self, nodes: dict[str, float], plot: list[Leaving | Lost], free: float = 99
     ) -> None:
         self.living = dict(nodes)
         self.plot, self.free = iter(plot), free
-        self.greetings_of: dict[str, Greeting] = {}
-        self.agents: dict[int, Agent] = {}
+        self.greetings: dict[str, Greeting] = {}
+        self.present: dict[int, Agent] = {}
         self.seen: list[Agent] = []
         self.joining: dict[str, float] = {}
         """Nodes that join when the first agent is lost."""
@@ -61,48 +60,52 @@ class PaperFleet:
         return self.free
 
     def hire(self, index: int, node: Node, cpus: float) -> None:
-        self.agents[index] = Agent(index, node, cpus)
-        self.seen.append(self.agents[index])
+        self.present[index] = Agent(index, node, cpus)
+        self.seen.append(self.present[index])
 
     @property
-    def arriving(self) -> list[Agent]:
-        return [agent for agent in self.agents.values() if agent.greeting]
+    def are_arriving(self) -> bool:
+        return not all(agent.has_greeted for agent in self.present.values())
 
     @property
     def working(self) -> list[Agent]:
-        return [agent for agent in self.agents.values() if agent.order]
+        return [agent for agent in self.present.values() if agent.is_working]
 
     @property
     def idle(self) -> list[Agent]:
-        return [a for a in self.agents.values() if not a.greeting and not a.order]
+        return [a for a in self.present.values() if a.has_greeted and not a.is_working]
 
-    def greetings(self, seconds: float) -> Iterator[tuple[Agent, Greeting | str]]:
-        for agent in self.arriving:
-            agent.greeting = None
-            own = Greeting(host=agent.node.id, versions=versions())
-            yield agent, self.greetings_of.get(agent.node.id, own)
+    def employ(self, agent: Agent, order: Order) -> None:
+        agent.orders.append(order)
+        agent.is_working = True
 
-    def employ(self, agent: Agent, order: bytes) -> None:
-        agent.order = msgspec.json.decode(order, type=Order)
-        agent.condition = Condition(job="j0b")
-
-    def leavings(self, seconds: float) -> Iterator[tuple[Agent, Leaving | None]]:
-        if self.arriving or self.idle or not self.working:
+    def answers(self, seconds: float) -> Iterator[tuple[Agent, Answer]]:
+        for agent in list(self.present.values()):
+            if not agent.has_greeted:
+                agent.has_greeted = True
+                yield agent, self.greetings.get(agent.node.id, (agent.node.id, versions()))
+                return
+        if not self.working:
             return
-        agent, leaving = self.working[0], next(self.plot, LEFT)
-        if leaving is LOST:
+        agent = self.working[0]
+        agent.is_working = False
+        if not agent.orders[-1].job and not any(each.orders[-1].job for each in self.working):
+            yield agent, "j0b"
+            return
+        answer = next(self.plot, LEFT)
+        if isinstance(answer, Lost):
             del self.living[agent.node.id]
             self.living |= self.joining
-        yield agent, leaving
+        yield agent, answer
 
     def look(self) -> None:
         pass
 
     def forget(self, agent: Agent) -> None:
-        del self.agents[agent.index]
+        del self.present[agent.index]
 
 
-def run(fleet: PaperFleet, agents: int | None = None, **options: int) -> list[str]:
+def run(agents: PaperAgents, num_agents: int | None = None, **options: int) -> list[str]:
     """What a user sees of a build on this cluster."""
     lines: list[str] = []
     workers = options.pop("workers", None)
@@ -110,9 +113,14 @@ def run(fleet: PaperFleet, agents: int | None = None, **options: int) -> list[st
         inputs=["a.jsonl"], tokenizer="t", out="c", resources=ResourceOptions(workers=workers)
     )
     request = LaunchRequest(
-        where="ray", recipe=recipe, command=(), num_agents=agents, options=options, say=lines.append
+        where="ray",
+        recipe=recipe,
+        command=(),
+        num_agents=num_agents,
+        options=options,
+        say=lines.append,
     )
-    Run(request, fleet).run()  # type: ignore[arg-type]
+    RayBuild(request, agents).run()  # type: ignore[arg-type]
     return [line.strip() for line in lines if not line.lstrip().startswith("time")]
 
 
@@ -123,28 +131,30 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_agent_a_node_begins_the_job_and_the_others_join_it() -> None:
-    fleet = PaperFleet({"n1": 4, "n2": 8}, [LEFT, DONE])
-    assert run(fleet) == [
+    agents = PaperAgents({"n1": 4, "n2": 8}, [LEFT, DONE])
+    assert run(agents) == [
         "agents  2, on 2 nodes of Ray, 12 CPUs",
         "left  agent 0 on n1: no work left to claim",
         "documents  5",
         "tokens  60 in 2 shards",
         "dataset  xxh3:1, c",
     ]
-    assert [(a.order.job, a.order.index, a.cpus) for a in fleet.seen] == [("", 0, 4), ("j0b", 1, 8)]
+    assert [(a.orders[-1].index, a.cpus) for a in agents.seen] == [(0, 4), (1, 8)]
+    jobs = [[order.job for order in agent.orders] for agent in agents.seen]
+    assert jobs == [["", "j0b"], ["j0b"]]
 
 
 def test_nodes_get_as_many_agents_as_they_have_room_for() -> None:
-    fleet = PaperFleet({"n1": 5, "n2": 2}, [DONE])
-    run(fleet, cpus_per_agent=2)
-    assert [(a.node.id, a.cpus) for a in fleet.seen] == [("n1", 2), ("n2", 2), ("n1", 2)]
-    assert fleet.seen[0].order.recipe.resources.workers == 2
+    agents = PaperAgents({"n1": 5, "n2": 2}, [DONE])
+    run(agents, cpus_per_agent=2)
+    assert [(a.node.id, a.cpus) for a in agents.seen] == [("n1", 2), ("n2", 2), ("n1", 2)]
+    assert agents.seen[0].orders[0].recipe.resources.workers == 2
 
 
 def test_the_number_of_workers_is_the_number_of_cpus() -> None:
-    fleet = PaperFleet({"n1": 5}, [DONE])
-    run(fleet, workers=3)
-    assert [agent.cpus for agent in fleet.seen] == [3]
+    agents = PaperAgents({"n1": 5}, [DONE])
+    run(agents, workers=3)
+    assert [agent.cpus for agent in agents.seen] == [3]
 
 
 @pytest.mark.parametrize(
@@ -157,62 +167,62 @@ def test_the_number_of_workers_is_the_number_of_cpus() -> None:
 def test_more_agents_than_there_is_room_for_are_refused(
     cpus: int, free: int, agents: int | None, why: str
 ) -> None:
-    fleet = PaperFleet({"n1": cpus, "n2": cpus}, [], free)
+    cluster = PaperAgents({"n1": cpus, "n2": cpus}, [], free)
     with pytest.raises(UserError, match=f"no room for {agents or 2} agents") as caught:
-        run(fleet, agents)
+        run(cluster, agents)
     assert caught.value.why == why
-    assert not fleet.seen
+    assert not cluster.seen
 
 
 def test_nodes_with_other_packages_are_refused_before_there_is_work() -> None:
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [])
-    fleet.greetings_of["n2"] = Greeting(host="h2", versions={**versions(), "numpy": "0.1"})
+    agents = PaperAgents({"n1": 1, "n2": 1}, [])
+    agents.greetings["n2"] = ("h2", {**versions(), "numpy": "0.1"})
     with pytest.raises(UserError, match="other packages") as caught:
-        run(fleet)
+        run(agents)
     assert caught.value.why == f"numpy 0.1 on h2, {versions()['numpy']} here"
-    assert all(agent.order is None for agent in fleet.seen)
+    assert not any(agent.orders for agent in agents.seen)
 
 
 def test_the_agent_of_a_new_node_succeeds_the_one_that_is_lost() -> None:
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [LOST, LEFT, DONE])
-    fleet.joining = {"n3": 1}
-    assert run(fleet)[1:4] == [
+    agents = PaperAgents({"n1": 1, "n2": 1}, [LOST, LEFT, DONE])
+    agents.joining = {"n3": 1}
+    assert run(agents)[1:4] == [
         "lost  agent 0 on n1",
         "joined  agent 0 on n3",
         "left  agent 1 on n2: no work left to claim",
     ]
-    assert [(a.node.id, a.index) for a in fleet.seen] == [("n1", 0), ("n2", 1), ("n3", 0)]
+    assert [(a.node.id, a.index) for a in agents.seen] == [("n1", 0), ("n2", 1), ("n3", 0)]
 
 
 def test_a_node_that_joins_with_other_packages_gets_no_work() -> None:
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [LOST, DONE])
-    fleet.joining = {"n3": 1}
-    fleet.greetings_of["n3"] = Greeting(host="h3", versions={**versions(), "numpy": "0.1"})
+    agents = PaperAgents({"n1": 1, "n2": 1}, [LOST, DONE])
+    agents.joining = {"n3": 1}
+    agents.greetings["n3"] = ("h3", {**versions(), "numpy": "0.1"})
     refused = f"refused  n3: numpy 0.1 on h3, {versions()['numpy']} here"
-    assert run(fleet)[1:3] == ["lost  agent 0 on n1", refused]
+    assert run(agents)[1:3] == ["lost  agent 0 on n1", refused]
 
 
 def test_an_error_of_one_agent_does_not_stop_the_others() -> None:
     failed = Leaving(error=failure("", DataError("a full disk")).error)
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [failed, DONE])
-    assert "failed  agent 0 on n1: a full disk" in run(fleet)
+    agents = PaperAgents({"n1": 1, "n2": 1}, [failed, DONE])
+    assert "failed  agent 0 on n1: a full disk" in run(agents)
 
 
 def test_the_first_error_is_raised_where_nobody_finishes() -> None:
     errors = [DataError("bad", where="x"), UserError("worse")]
     leavings = [Leaving(error=failure("", error).error) for error in errors]
     with pytest.raises(DataError, match="bad") as caught:
-        run(PaperFleet({"n1": 1, "n2": 1}, leavings))
+        run(PaperAgents({"n1": 1, "n2": 1}, leavings))
     assert caught.value.where == "x"
 
 
 def test_when_all_that_stayed_are_lost_those_that_left_take_it_up_again() -> None:
-    fleet = PaperFleet({"n1": 1, "n2": 1}, [LEFT, LOST, DONE])
-    assert "dataset  xxh3:1, c" in run(fleet)
-    assert [(a.node.id, a.index) for a in fleet.seen] == [("n1", 0), ("n2", 1), ("n1", 1)]
+    agents = PaperAgents({"n1": 1, "n2": 1}, [LEFT, LOST, DONE])
+    assert "dataset  xxh3:1, c" in run(agents)
+    assert [(a.node.id, a.index) for a in agents.seen] == [("n1", 0), ("n2", 1), ("n1", 1)]
 
 
 def test_without_any_node_the_build_ends_and_can_be_resumed() -> None:
     with pytest.raises(StorageError, match="no Ray node is left") as caught:
-        run(PaperFleet({"n1": 1}, [LOST]))
+        run(PaperAgents({"n1": 1}, [LOST]))
     assert "the same command resumes" in caught.value.hint

@@ -16,7 +16,7 @@ from pathlib import Path
 from memory_store import MemoryStore
 
 from tokenmill.core.errors import EngineError
-from tokenmill.run.journal.agents import Agent, AgentState, state_name
+from tokenmill.run.journal.agents import AgentState, place_of, state_name
 from tokenmill.run.journal.claims import Claims
 from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
@@ -96,7 +96,7 @@ class DelayedStore:
 class Node:
     """One life of an agent."""
 
-    agent: Agent
+    agent: str
     claims: Claims
     store: DelayedStore
     workers: int
@@ -157,13 +157,13 @@ class Cluster:
     def kill(self, index: int) -> None:
         """End the agents at a place without a word."""
         for node in self.nodes:
-            if node.agent.place == f"{index:05d}" and not node.ended:
+            if place_of(node.agent) == f"{index:05d}" and not node.ended:
                 node.ended = "killed"
 
     def freeze(self, index: int, seconds: float) -> None:
         """Stop the agents at a place, as SIGSTOP does, and let them go on later."""
         for node in self.nodes:
-            if node.agent.place == f"{index:05d}":
+            if place_of(node.agent) == f"{index:05d}":
                 node.frozen_until = self.now + seconds
 
     def wait_for_rate(self, delay: float, requests: int) -> float:
@@ -181,10 +181,10 @@ class Cluster:
 
     def _begin(self, index: int, count: int, workers: int, speed: float, skew: float) -> None:
         share = Share(index, count)
-        agent = Agent(share.place, f"{len(self.nodes):08x}")
+        agent = f"{share.place}-{len(self.nodes):08x}"
         store = DelayedStore(self)
-        beat = AgentState(agent=agent.name, counter=0)
-        store.replace(state_name(agent.name), canonical_json(beat))
+        beat = AgentState(agent=agent, counter=0)
+        store.replace(state_name(agent), canonical_json(beat))
         claims = Claims(store, agent, self.items, lambda: self.now + skew, share=share)
         claims.refresh(self.done)
         node = Node(agent, claims, store, workers, speed)
@@ -206,9 +206,9 @@ class Cluster:
         self.at(self.now + BEAT_SECONDS, lambda: self._beat(node))
 
     def _say(self, node: Node) -> None:
-        state = AgentState(agent=node.agent.name, counter=node.counter, left=node.ended)
+        state = AgentState(agent=node.agent, counter=node.counter, left=node.ended)
         self.changes += 1
-        self.store.replace(state_name(node.agent.name), canonical_json(state))
+        self.store.replace(state_name(node.agent), canonical_json(state))
 
     def _turn(self, node: Node) -> None:
         """One turn of the main loop: claim for every free worker; ask how the rest is doing."""
@@ -224,7 +224,7 @@ class Cluster:
             self._refresh(node)
         node.busy_until = self.now + node.store.delay
         if node.claims.exhausted and not node.running:
-            node.ended = "complete" if node.claims.complete else "nothing to do"
+            node.ended = "nothing to do" if node.claims.waiting_for else "complete"
             self._say(node)
 
     def _refresh(self, node: Node) -> None:

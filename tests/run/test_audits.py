@@ -22,7 +22,7 @@ from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import audit_share, excluded_error_rate
 from tokenmill.report.contents import stored_run
 from tokenmill.run.messages import Receipt
-from tokenmill.run.pipeline import _audit_of as audit_of
+from tokenmill.run.running import audit_of
 from tokenmill.run.units import encode
 from tokenmill.run.units.sampling import place_hashes
 from tokenmill.store.manifest import Audit

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import xxhash
 
-from tokenmill.core.errors import InputChangedError, OutputConflictError, VerificationError
+from tokenmill.core.errors import (
+    DataError,
+    InputChangedError,
+    OutputConflictError,
+    VerificationError,
+)
+from tokenmill.read.documents import ReadDigests, Reader
+from tokenmill.read.formats.format import Extent, SpooledPart
 from tokenmill.read.source import Source
 from tokenmill.read.sources import pinned_names
-from tokenmill.run.contents import LEFT_OUT, STOPPED_AT_LIMIT, Contents
+from tokenmill.read.units import Stream, cut_units, feed_stream
 from tokenmill.run.identity import identity_differences, shown, version_differences
 from tokenmill.run.journal.ledger import Ledger
 from tokenmill.run.journal.receipts import read_receipts
+from tokenmill.run.messages import Receipt
 from tokenmill.run.task import Task
 from tokenmill.run.workspace import JOB_NAME, Workspace
 from tokenmill.store.canonical import canonical_json, sealed, unseal
@@ -28,8 +38,17 @@ AGREED = "work/agreed"
 JOB_VARIABLE = "TOKENMILL_JOB"
 """The environment variable with the job that an agent was started for. Launchers set it."""
 
+BATCH_BYTES = 1 << 20
+CHANGED = "its content changed"
+STOPPED_AT_LIMIT = "its content cannot be compared, because the build stopped at a limit"
+LEFT_OUT = "its content cannot be compared, because it was left out as damaged"
+
 OnCompare = Callable[[Source], None]
 """Called before the content of an input is compared."""
+Part = tuple[int, int | None]
+"""The [start, stop) of an extent."""
+Digests = tuple[str, str]
+"""The digests of the bytes and of the rows of a part. "" if there are none."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +116,7 @@ def _differences(
     on_compare: OnCompare,
 ) -> list[str]:
     """Return how a stored start differs from this one, with the libraries used so far."""
-    store, contents = workspace.store, Contents(task.sources, task.fields, task.unit_bytes)
+    store = workspace.store
     known = f"{AGREED}/{xxhash.xxh3_128_hexdigest(msgspec.json.encode(now['inputs']))}.json"
     ledger = Ledger(store, ())
     compared: list[int] = []
@@ -110,7 +129,9 @@ def _differences(
         compared.append(index)
         ledger.receipts = ledger.receipts or read_receipts(store)
         on_compare(task.sources[index])
-        return contents.change_since_receipts(index, ledger.receipts)
+        if not (stored := _parts_read(ledger.receipts, index)):
+            return ""
+        return _change(task, index, lambda found: stored.items() <= found.items())
 
     lines = identity_differences(before, now, change_of)
     if ledger.engine:  # before the first receipt, no library has affected the output
@@ -139,7 +160,7 @@ def agree_on_finished(
         OutputConflictError: it was made from something else. The message lists the differences.
     """
     run = open_record(workspace.store, RUN_NAME, workspace.store.read(RUN_NAME), Run)
-    contents, now = Contents(task.sources, task.fields, task.unit_bytes), task.identity()
+    now = task.identity()
 
     def change_of(index: int) -> str:
         entry = sources[index]
@@ -148,8 +169,15 @@ def agree_on_finished(
         if limited:
             return STOPPED_AT_LIMIT
         on_compare(task.sources[index])
-        rows = (run.row_digests or {}).get(str(index), "")
-        return contents.change_since_build(index, entry.xxh3_128, rows)
+        rows = (run.row_digests or {}).get(str(index)) or _joined([])
+        return _change(
+            task,
+            index,
+            lambda found: (
+                _joined(each for each, _ in found.values()) == entry.xxh3_128
+                and _joined(each for _, each in found.values()) == rows
+            ),
+        )
 
     if lines := identity_differences(run.identity, now, change_of):
         kind = workspace.kind
@@ -161,3 +189,52 @@ def agree_on_finished(
         )
     changed = version_differences(run.versions, now["versions"], task.deciding(run.engine))
     return run, tuple(f"built with {name} {old}; {new} is installed" for name, old, new in changed)
+
+
+def _parts_read(receipts: Mapping[str, Receipt], index: int) -> dict[Part, Digests]:
+    """Return the digests of what finished units have read of a source."""
+    key = str(index)
+    return {
+        (extent.start, extent.stop): (
+            receipt.read_digests.get(key, ""),
+            (receipt.row_digests or {}).get(key, ""),
+        )
+        for receipt in receipts.values()
+        for extent in receipt.extents
+        if extent.source == index and not receipt.limited
+    }
+
+
+def _change(task: Task[Any], index: int, is_same: Callable[[dict[Part, Digests]], bool]) -> str:
+    """Read a source as a build does. Returns how its parts have changed, or ""."""
+    source, found = task.sources[index], dict[Part, Digests]()
+    try:
+        for item in cut_units([source], task.fields, task.unit_bytes):
+            if not isinstance(item, Stream):
+                found |= {(each.start, each.stop): _digest(task, each) for each in item.extents}
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                parts = feed_stream(item, source, task.fields, Path(folder), lambda key: True)
+                for unit, part in parts:
+                    extent = unit.extents[0]
+                    found[extent.start, extent.stop] = _digest(task, extent, part)
+                    if part:
+                        part.path.unlink()
+    except DataError as error:
+        return f"{CHANGED} ({error.why})"
+    return "" if is_same(found) else CHANGED
+
+
+def _digest(task: Task[Any], extent: Extent, part: SpooledPart | None = None) -> Digests:
+    digests = ReadDigests(task.sources, task.fields)
+    reader = Reader(task.sources, task.fields, BATCH_BYTES)
+    reader.observe = digests.observe
+    for batch in reader.read(extent, part):
+        digests.add_rows(batch)
+    index = str(extent.source)
+    return digests.of_bytes().get(index, ""), digests.of_rows().get(index, "")
+
+
+def _joined(digests: Iterable[str]) -> str:
+    """Return the digest of digests."""
+    return xxhash.xxh3_128_hexdigest(b"".join(map(bytes.fromhex, digests)))

@@ -13,48 +13,34 @@ finish    check that the counts balance, and complete the output
 from __future__ import annotations
 
 import contextlib
-import socket
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite
 from tokenmill.core.records import Advance
-from tokenmill.encode.exactness import Exam, excluded_error_rate
 from tokenmill.read.source import Access, Source
-from tokenmill.read.units import Unit, decompressed_bytes
+from tokenmill.read.units import decompressed_bytes
 from tokenmill.run.agreement import agree_on_start
 from tokenmill.run.executor import Executor
-from tokenmill.run.identity import versions
 from tokenmill.run.inputs import access_of
-from tokenmill.run.journal.agents import attempts_of
-from tokenmill.run.journal.claims import Presence, present
-from tokenmill.run.journal.ledger import Ledger
 from tokenmill.run.machine import choose_resources
-from tokenmill.run.messages import Receipt
-from tokenmill.run.phases import Phases
 from tokenmill.run.pool import WorkerPool
-from tokenmill.run.progress import ProgressBoard
-from tokenmill.run.publish import describe_rows
 from tokenmill.run.recipe.options import CountRecipe, Recipe, ResourceOptions
 from tokenmill.run.room import How, found_before, locked, room_for
+from tokenmill.run.running import Running
 from tokenmill.run.shares import Share
-from tokenmill.run.task import AnyRecipe, Departure, Ended, RunEvents, Task
+from tokenmill.run.task import AnyRecipe, Departure, RunEvents, Task
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 from tokenmill.run.workspace import (
     DATASET_OUTPUT,
     OutputKind,
-    Workspace,
     open_workspace,
 )
-from tokenmill.store.manifest import Attempt, Audit, Run
 from tokenmill.store.objects.opening import refuse_unsafe
 
 if TYPE_CHECKING:
@@ -246,134 +232,4 @@ def _run(resolve: Resolve[R], recipe: AnyRecipe, output: OutputKind, how: _How) 
             place.take_name()
             return task.found(workspace, events.on_compare)
         events.on_prepared(task)
-        return _Run(place, task, events, executor, how.share, alone).run()
-
-
-@dataclass(slots=True)
-class _Run(Generic[R]):
-    """One attempt at a prepared task, in the place that it may write to."""
-
-    workspace: Workspace
-    task: Task[R]
-    events: RunEvents[Any]
-    executor: Executor
-    share: Share | None
-    alone: bool
-    """Whether no other agent can be working on this run."""
-    started: float = field(default_factory=time.monotonic)
-    ledger: Ledger = field(init=False)
-    board: ProgressBoard = field(init=False)
-
-    def run(self) -> R | Departure:
-        """Agree, read the ledger, run all units, and finish."""
-        workspace, task = self.workspace, self.task
-        workspace.create(alone=self.alone)
-        agree_on_start(workspace, task, self.events.on_compare)
-        if workspace.is_complete():  # other agents have finished it meanwhile
-            return task.found(workspace, self.events.on_compare)
-        self.ledger = Ledger(workspace.store, task.items, task.job.limit, task.versions_for)
-        if self.alone:
-            self.ledger.read_all()
-        reused = self.ledger.reused(task.resources.num_workers)
-        task.begin(workspace)
-        self.board = self._board()
-        with ThreadPoolExecutor(1, "calibration") as background:
-            exam = background.submit(task.examine)
-            fingerprint = background.submit(task.fingerprint)
-            engine = self._run_units(exam)
-        if engine is None or workspace.is_complete():
-            return task.found(workspace, self.events.on_compare)
-        if not self.ledger.is_complete():
-            return Departure(workspace.location, self.board.snapshot(), reused)
-        return task.finish(
-            Ended(
-                workspace=workspace,
-                ledger=self.ledger,
-                board=self.board,
-                reused=reused,
-                fingerprint=fingerprint.result(),
-                record=lambda: self._record(engine, len(exam.result().texts)),
-            )
-        )
-
-    def _run_units(self, exam: Future[Exam]) -> str | None:
-        """Run the units that this agent claims, and return their engine.
-
-        Returns None if other agents took this agent for dead, published the dataset, and removed
-        its working files.
-        """
-        try:
-            with self._presence() as presence:
-                return Phases(
-                    self.workspace,
-                    self.task,
-                    self.executor,
-                    self.ledger,
-                    self.board,
-                    exam,
-                    presence.claims,
-                ).run(self.events.on_engine)
-        except StorageError:
-            if not self.workspace.is_complete():
-                raise
-        return None
-
-    def _board(self) -> ProgressBoard:
-        """Return the progress board, which informs the user and other agents."""
-        task, ledger = self.task, self.ledger
-        board = ProgressBoard(task.num_bytes, task.token_bytes, self.events.on_progress)
-        board.resume(ledger.receipts, {i.key: i for i in ledger.items if isinstance(i, Unit)})
-        return board
-
-    @contextlib.contextmanager
-    def _presence(self) -> Iterator[Presence]:
-        """Register as one of the agents while the block runs."""
-        resources, limits = self.task.resources, self.task.recipe.limits
-        attempt = Attempt(
-            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            workers=resources.num_workers,
-            memory_bytes=resources.memory_bytes,
-            recycled_workers=0,
-            max_bad=limits.max_bad,
-            on_bad_file=limits.on_bad_file,
-        )
-        keys = [item.key for item in self.task.items]
-        with present(
-            self.workspace.store, keys, attempt, versions(), share=self.share, alone=self.alone
-        ) as presence:
-            done = {item.key for item in self.task.items if self.ledger.is_finished(item)}
-            presence.claims.refresh(done)
-            self.board.listeners.append(lambda shot: presence.tell(shot, self.board.num_recycled))
-            yield presence
-
-    def _record(self, engine: str, num_calibrated: int) -> Run:
-        """Return the record of how the output was made."""
-        task, receipts = self.task, self.ledger.final_receipts()
-        seconds = {**self.board.seconds, "wall": time.monotonic() - self.started}
-        return Run(
-            recipe=msgspec.to_builtins(task.recipe),
-            identity=msgspec.to_builtins(task.identity()),
-            inputs=[source.where for source in task.sources],
-            host=socket.gethostname(),
-            versions=versions(),
-            engine=engine,
-            audited_documents=sum(receipt.audited for receipt in receipts),
-            audit=_audit_of(receipts),
-            calibrated_texts=num_calibrated,
-            attempts=attempts_of(self.workspace.store),
-            seconds={name: round(spent, 3) for name, spent in seconds.items()},
-            peak_bytes=self.board.peak_bytes,
-            row_digests=describe_rows(receipts),
-        )
-
-
-def _audit_of(receipts: Sequence[Receipt]) -> Audit | UnsetType:
-    """Summarize the audits of all units, if all used the same audit share."""
-    shares = {receipt.audit_share for receipt in receipts}
-    drawn = sum(receipt.audit_drawn or 0 for receipt in receipts)
-    share = shares.pop() if len(shares) == 1 else UNSET
-    if share is UNSET or not drawn:
-        return UNSET
-    is_all = drawn == sum(receipt.documents for receipt in receipts)
-    rate = 0.0 if is_all else round(excluded_error_rate(drawn), 9)
-    return Audit(share=share, drawn=drawn, excluded_error_rate=rate)
+        return Running(place, task, events, executor, how.share, alone).run()

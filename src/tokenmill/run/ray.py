@@ -23,7 +23,16 @@ from tokenmill.core.errors import EngineError, StorageError, TokenmillError, Use
 from tokenmill.core.installed import install_command
 from tokenmill.run.identity import versions
 from tokenmill.run.launch import LaunchRequest
-from tokenmill.run.ray_agents import Fleet, Greeting, Leaving, Node, Order, RayAgent
+from tokenmill.run.ray_agents import (
+    Answer,
+    Greeting,
+    Leaving,
+    Lost,
+    Node,
+    Order,
+    RayAgent,
+    RayAgents,
+)
 
 OLDEST = (2, 52)
 """Older versions let web pages in a browser on a node run code there (CVE-2025-62593)."""
@@ -50,11 +59,11 @@ def launch(request: LaunchRequest) -> None:
     """
     _check_installed()
     with _connection(request.where):
-        fleet = Fleet(request.recipe.out)
+        agents = RayAgents(request.recipe.out)
         try:
-            Run(request, fleet).run()
+            RayBuild(request, agents).run()
         finally:
-            fleet.dismiss_all()
+            agents.dismiss_all()
 
 
 def _check_installed() -> None:
@@ -91,11 +100,11 @@ def _connection(where: str) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Run:
+class RayBuild:
     """Starts agents where there is room. Lost agents are replaced; agents that left are not."""
 
     request: LaunchRequest
-    fleet: Fleet
+    agents: RayAgents
     job: str = ""
     """The job that agents join. "" until the first agent has started it."""
     count: int = 0
@@ -119,14 +128,17 @@ class Run:
             TokenmillError: the first error of an agent, if no agent finished the build.
         """
         self._hire_first()
-        self._handshake()
+        self._check_packages()
         while self.result is None:
-            self._give_work()
-            for agent, leaving in self.fleet.leavings(WAIT_SECONDS):
-                self._note_end(agent, leaving)
-            for agent, greeting in self.fleet.greetings(0):
-                self._welcome(agent, greeting)
-            self._look()
+            for agent in self.agents.idle:  # the first one starts the job alone
+                if self.job or not self.agents.working:
+                    self.agents.employ(agent, self._order(agent))
+            for agent, answer in self.agents.answers(WAIT_SECONDS):
+                self._hear(agent, answer)
+            if time.monotonic() - self._told >= TELL_SECONDS:
+                self._told = time.monotonic()
+                self.agents.look()
+                self._say(*self._progress())
             if self.result is None:
                 self._hire_more()
                 self._check_anybody_left()
@@ -134,32 +146,32 @@ class Run:
 
     def _hire_first(self) -> None:
         """Start an agent in each place. Without room, raise an error: Ray would just wait."""
-        places = list(self._places(self.fleet.nodes()))
+        places = list(self._places(self.agents.nodes()))
         wanted = self.request.num_agents or max(len(places), 1)
         if len(places) < wanted:
             raise _no_room(wanted, f"the nodes that are up have room for {len(places):,}")
         chosen = places[:wanted]
         needed, deadline = sum(cpus for _, cpus in chosen), time.monotonic() + ROOM_SECONDS
-        while (free := self.fleet.free_cpus()) < needed:
+        while (free := self.agents.free_cpus()) < needed:
             if time.monotonic() > deadline:
                 raise _no_room(wanted, f"they need {needed:g} CPUs, and {free:g} are free")
             time.sleep(1)
         for index, (node, cpus) in enumerate(chosen):
-            self.fleet.hire(index, node, cpus)
+            self.agents.hire(index, node, cpus)
         self.count = wanted
         num_nodes = len({node.id for node, _ in chosen})
         self._say("agents", f"{wanted:,}, on {num_nodes:,} nodes of Ray, {needed:g} CPUs")
 
-    def _handshake(self) -> None:
+    def _check_packages(self) -> None:
         """Wait until all agents have started; refuse nodes with other packages."""
         differences: set[str] = set()
         missing: set[str] = set()
-        while self.fleet.arriving:
-            for agent, greeting in self.fleet.greetings(WAIT_SECONDS):
-                if isinstance(greeting, Greeting):
-                    differences.update(_differences(greeting))
-                else:
-                    missing.add(f"{agent.node.address}: {greeting}")
+        while self.agents.are_arriving:
+            for agent, answer in self.agents.answers(WAIT_SECONDS):
+                if isinstance(answer, Lost):
+                    missing.add(f"{agent.node.address}: {answer.why}")
+                elif isinstance(answer, tuple):
+                    differences.update(_differences(answer))
         if missing:
             hint = "check that the same packages are installed there, and that its CPUs are free"
             raise UserError(
@@ -172,93 +184,84 @@ class Run:
                 hint="install the same versions on all machines",
             )
 
-    def _give_work(self) -> None:
-        """Give work to all idle agents. The first agent starts the job alone."""
-        for agent in self.fleet.idle:
-            if self.job or not self.fleet.working:
-                self.fleet.employ(agent, self._order(agent))
-
-    def _order(self, agent: RayAgent) -> bytes:
+    def _order(self, agent: RayAgent) -> Order:
         recipe = self.request.recipe
         if self.request.options.get("cpus_per_agent") and recipe.resources.workers is None:
             resources = msgspec.structs.replace(recipe.resources, workers=int(agent.cpus))
             recipe = msgspec.structs.replace(recipe, resources=resources)
-        return msgspec.json.encode(
-            Order(
-                recipe=recipe,
-                index=agent.index,
-                num_agents=self.count,
-                folder=str(Path.cwd()),
-                job=self.job,
-            )
+        return Order(
+            recipe=recipe,
+            index=agent.index,
+            num_agents=self.count,
+            folder=str(Path.cwd()),
+            job=self.job,
         )
 
-    def _note_end(self, agent: RayAgent, leaving: Leaving | None) -> None:
+    def _hear(self, agent: RayAgent, answer: Answer) -> None:
+        """Handle an answer. A node that joins with other packages gets no work."""
         where = f"agent {agent.index} on {agent.node.address}"
-        self.fleet.forget(agent)
-        if leaving is None:
-            self.vacant.append(agent.index)
-            self._say("lost", where)
-            if agent.node in self.fleet.nodes():
+        if isinstance(answer, str):
+            self.job = answer
+        elif isinstance(answer, Leaving):
+            self._note_end(agent, where, answer)
+        elif isinstance(answer, Lost) and agent.has_greeted:
+            self._forget(agent, "lost", where, is_vacant=True)
+            if agent.node in self.agents.nodes():
                 self.ended.add(agent.node.id)
                 what = f"the {where} died repeatedly"
                 self.errors.append(EngineError(what, hint="ray logs shows its last output"))
-        elif leaving.error:
+        elif wrong := answer.why if isinstance(answer, Lost) else "; ".join(_differences(answer)):
+            self._forget(agent, "refused", f"{agent.node.address}: {wrong}", is_vacant=True)
             self.ended.add(agent.node.id)
-            self.errors.append(leaving.error.rebuild())
-            self._say("failed", f"{where}: {self.errors[-1].what}")
-            if not self.job:
-                raise self.errors[-1]
-        elif leaving.dataset_id:
+        else:
+            self._say("joined", where)
+
+    def _note_end(self, agent: RayAgent, where: str, leaving: Leaving) -> None:
+        if leaving.dataset_id:
             self.result = leaving
-        else:
-            self.ended.add(agent.node.id)
-            self._say("left", f"{where}: no work left to claim")
-
-    def _welcome(self, agent: RayAgent, greeting: Greeting | str) -> None:
-        """Handle a node that joined later. With other packages it gets no work."""
-        wrong = greeting if isinstance(greeting, str) else "; ".join(_differences(greeting))
-        if wrong:
-            self.fleet.forget(agent)
-            self.vacant.append(agent.index)
-            self.ended.add(agent.node.id)
-            self._say("refused", f"{agent.node.address}: {wrong}")
-        else:
-            self._say("joined", f"agent {agent.index} on {agent.node.address}")
-
-    def _look(self) -> None:
-        if self.job and time.monotonic() - self._told < TELL_SECONDS:
+            del self.agents.present[agent.index]
             return
-        self.fleet.look()
-        self.job = self.job or next((a.condition.job for a in self.fleet.working), "")
-        if time.monotonic() - self._told >= TELL_SECONDS:
-            self._told = time.monotonic()
-            self._say(*self._progress())
+        self.ended.add(agent.node.id)
+        if leaving.error is None:
+            self._forget(agent, "left", f"{where}: no work left to claim")
+            return
+        self.errors.append(leaving.error.rebuild())
+        self._forget(agent, "failed", f"{where}: {self.errors[-1].what}")
+        if not self.job:
+            raise self.errors[-1]
+
+    def _forget(self, agent: RayAgent, what: str, line: str, *, is_vacant: bool = False) -> None:
+        self.agents.forget(agent)
+        if is_vacant:
+            self.vacant.append(agent.index)
+        self._say(what, line)
 
     def _progress(self) -> tuple[str, str]:
-        seen = [agent.condition for agent in self.fleet.seen]
+        seen = [agent.condition for agent in self.agents.seen]
         total = max((condition.total_bytes for condition in seen), default=0)
         before = min((c.resumed_bytes for c in seen if c.total_bytes), default=0)
         done = min(before + sum(condition.done_bytes for condition in seen), total)
         tokens = sum(condition.tokens for condition in seen)
         seconds = time.monotonic() - self._started
-        working = len(self.fleet.working)
+        working = len(self.agents.working)
         line = f"{working:,} agents, {tokens / 1e6:,.1f} M tokens, {seconds:,.0f} s"
         return f"{done / max(total, 1):.1%}", line
 
     def _hire_more(self) -> None:
         """Start agents on nodes that have joined, with the indexes of lost agents first."""
         most = self.request.num_agents
-        has = Counter(agent.node.id for agent in self.fleet.agents.values())
-        nodes = [node for node in self.fleet.nodes() if node.id not in self.ended]
+        has = Counter(agent.node.id for agent in self.agents.present.values())
+        nodes = [node for node in self.agents.nodes() if node.id not in self.ended]
         for node, cpus in self._places(nodes):
             if has[node.id]:
                 has[node.id] -= 1
-            elif (most is None or len(self.fleet.agents) < most) and self.fleet.free_cpus() >= cpus:
+            elif (
+                most is None or len(self.agents.present) < most
+            ) and self.agents.free_cpus() >= cpus:
                 index = min(self.vacant, default=self.count)
                 self.vacant = [other for other in self.vacant if other != index]
                 self.count = max(self.count, index + 1)
-                self.fleet.hire(index, node, cpus)
+                self.agents.hire(index, node, cpus)
 
     def _places(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, float]]:
         """Yield the node and the CPUs of each possible agent: one per node first, then a second."""
@@ -273,7 +276,7 @@ class Run:
 
     def _check_anybody_left(self) -> None:
         """If no agent is left, raise the reason, or wait for a node to replace a lost one."""
-        if self.fleet.agents:
+        if self.agents.present:
             self._seen = time.monotonic()
         elif self.errors:
             raise self.errors[0]
@@ -285,9 +288,9 @@ class Run:
 
     def _finish(self, result: Leaving) -> None:
         deadline = time.monotonic() + LEAVE_SECONDS
-        while self.fleet.working and time.monotonic() < deadline:
-            for agent, _ in self.fleet.leavings(WAIT_SECONDS):
-                self.fleet.forget(agent)
+        while self.agents.working and time.monotonic() < deadline:
+            for agent, _ in self.agents.answers(WAIT_SECONDS):
+                self.agents.forget(agent)
         self._say("documents", f"{result.documents:,}")
         self._say("tokens", f"{result.tokens:,} in {result.shards:,} shards")
         self._say("dataset", f"{result.dataset_id}, {self.request.recipe.out}")
@@ -305,9 +308,9 @@ def _no_room(wanted: int, why: str) -> UserError:
 
 def _differences(greeting: Greeting) -> list[str]:
     """Return how the packages of a node differ from this machine's."""
-    own, theirs = versions(), greeting.versions
+    (host, theirs), own = greeting, versions()
     names = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
     return [
-        f"{name} {theirs.get(name, 'is missing')} on {greeting.host}, {own.get(name, 'none')} here"
+        f"{name} {theirs.get(name, 'is missing')} on {host}, {own.get(name, 'none')} here"
         for name in names
     ]

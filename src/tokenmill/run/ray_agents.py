@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from tokenmill.core.error_records import ErrorRecord
-from tokenmill.core.errors import TokenmillError, UserError
+from tokenmill.core.errors import UserError
 from tokenmill.run.agreement import JOB_VARIABLE
 from tokenmill.run.identity import versions
 from tokenmill.run.messages import failure
-from tokenmill.run.pipeline import BuildEvents, build
+from tokenmill.run.pipeline import BuildEvents, begin, build
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.shares import Share
 from tokenmill.run.task import Departure
-from tokenmill.run.workspace import JOB_NAME
-from tokenmill.store.objects.opening import open_store
 
 START_SECONDS = 120.0
 """How long to wait for an agent to start. After that, something else holds the node's CPUs."""
 ANSWER_SECONDS = 5.0
 MAX_RESTARTS = 20
 """How often Ray restarts an agent on its node, so that an agent that always dies ends."""
-GAUGES = {
-    "documents": "documents that an agent has encoded",
-    "tokens": "tokens that an agent has written",
-    "read_bytes": "record bytes that an agent has read",
-}
-"""Fields of a `Snapshot` that are reported as Ray metrics, with their descriptions."""
 
-
-class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent's host and versions, sent before it gets work."""
-
-    host: str
-    versions: dict[str, str]
+Greeting = tuple[str, dict[str, str]]
+"""An agent's host and versions. It is read before all machines are known to have one version."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +42,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     """The folder of relative paths."""
     job: str = ""
-    """The job to join. "" for the first agent, which may start one."""
+    """The job to join. "" to start one."""
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of an agent."""
 
-    job: str = ""
-    """The agent's job. "" if there is none yet."""
     resumed_bytes: int = 0
     """Input bytes on disk that were finished when the agent started."""
     done_bytes: int = 0
@@ -83,44 +68,47 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorRecord | None = None
 
 
-Answer = TypeVar("Answer", Condition, Greeting, Leaving)
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An agent that did not start, or was lost with its node."""
+
+    why: str
+
+
+Answer = Greeting | str | Leaving | Lost
+"""What the driver hears of an agent: its greeting, the job that it has started, or its end."""
 
 
 class AgentActor:
-    """Runs one agent. Only a few kilobytes of JSON pass through Ray.
+    """Runs one agent. Only a few kilobytes pass through Ray.
 
     `run` takes as long as the build. Meanwhile, another thread answers `condition`. Ray handles the
     signals of the process.
     """
 
     def __init__(self) -> None:
-        self._out = self._job = ""
         self._condition = Condition()
 
-    def greet(self) -> bytes:
-        """Return a `Greeting`."""
-        return msgspec.json.encode(Greeting(host=socket.gethostname(), versions=versions()))
+    def greet(self) -> Greeting:
+        """Return the host and the versions of this machine."""
+        return socket.gethostname(), versions()
 
-    def run(self, order: bytes) -> bytes:
-        """Execute an `Order`, and return a `Leaving`, which also reports errors."""
-        asked = msgspec.json.decode(order, type=Order)
+    def run(self, order: Order) -> str | Leaving:
+        """Start a job and return its name, or work for a job until its end."""
         try:
-            _enter(asked)
-            self._out = asked.recipe.out
-            leaving = self._build(asked)
+            _enter(order)
+            if not order.job and (job := begin(order.recipe)):
+                return job
+            return self._build(order)
         except Exception as error:
-            leaving = Leaving(error=failure("", error).error)
             print(f"tokenmill: {error}", flush=True)
-        return msgspec.json.encode(leaving)
+            return Leaving(error=failure("", error).error)
 
-    def condition(self) -> bytes:
-        """Return a `Condition`."""
-        if self._out and not self._job:
-            self._job = _job_at(self._out)
-        return msgspec.json.encode(msgspec.structs.replace(self._condition, job=self._job))
+    def condition(self) -> Condition:
+        """Return the progress of `run`."""
+        return self._condition
 
-    def _build(self, asked: Order) -> Leaving:
-        measure = _measure(asked.recipe.out, asked.index)
+    def _build(self, order: Order) -> Leaving:
         first: list[Snapshot] = []
 
         def on_engine(engine: str, remark: str) -> None:
@@ -134,12 +122,11 @@ class AgentActor:
                 total_bytes=snapshot.total_bytes,
                 tokens=snapshot.tokens - first[0].tokens,
             )
-            measure(first[0], snapshot)
 
-        print(f"agent {asked.index} of {asked.num_agents}: {asked.recipe.out}", flush=True)
+        print(f"agent {order.index} of {order.num_agents}: {order.recipe.out}", flush=True)
         events = BuildEvents(on_engine=on_engine, on_progress=on_progress)
-        share = Share(asked.index, asked.num_agents)
-        report = build(asked.recipe, share=share, events=events)
+        share = Share(order.index, order.num_agents)
+        report = build(order.recipe, share=share, events=events)
         if isinstance(report, Departure):
             return Leaving()
         manifest = report.manifest
@@ -151,49 +138,20 @@ class AgentActor:
         )
 
 
-def _enter(asked: Order) -> None:
+def _enter(order: Order) -> None:
     """Set the current folder and the environment variable of an agent."""
     try:
-        os.chdir(asked.folder)
+        os.chdir(order.folder)
     except OSError as error:
         raise UserError(
             "a node does not have the folder in which the build was started",
-            where=f"{asked.folder} on {socket.gethostname()}",
+            where=f"{order.folder} on {socket.gethostname()}",
             why=str(error),
             hint="start the build in a folder that all nodes share",
         ) from error
     os.environ.pop(JOB_VARIABLE, None)
-    if asked.job:
-        os.environ[JOB_VARIABLE] = asked.job
-
-
-class _Job(msgspec.Struct):
-    job: str = ""
-
-
-def _job_at(out: str) -> str:
-    """Return the job of an output. "" if there is none yet."""
-    with contextlib.suppress(TokenmillError, msgspec.MsgspecError):
-        if data := open_store(out).read(JOB_NAME):
-            return msgspec.json.decode(data, type=_Job).job
-    return ""
-
-
-def _measure(out: str, index: int) -> Callable[[Snapshot, Snapshot], None]:
-    """Return a function that updates this agent's metrics, given the first and current progress."""
-    from ray.util.metrics import Gauge
-
-    tags = {"out": out, "agent": str(index)}
-    gauges = {
-        field: Gauge(f"tokenmill_{field}", description, tag_keys=tuple(tags))
-        for field, description in GAUGES.items()
-    }
-
-    def measure(first: Snapshot, now: Snapshot) -> None:
-        for name, gauge in gauges.items():
-            gauge.set(getattr(now, name) - getattr(first, name), tags)
-
-    return measure
+    if order.job:
+        os.environ[JOB_VARIABLE] = order.job
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,40 +172,40 @@ class RayAgent:
     node: Node
     cpus: float
     actor: Any
-    greeting: Any
-    """Ray's reference to a `Greeting`. None once it was read."""
+    answer: Any
+    """Ray's reference to what the agent will answer next. None if it has nothing to do."""
     deadline: float
-    leaving: Any = None
-    """Ray's reference to a `Leaving`. None before the agent gets work."""
+    """When it must have greeted."""
+    has_greeted: bool = False
     condition: Condition = field(default_factory=Condition)
     """Its last known progress."""
 
 
-class Fleet:
+class RayAgents:
     """All agents that this process has started."""
 
     def __init__(self, out: str) -> None:
         self._name = re.sub(r"\W+", "-", out.rstrip("/").rpartition("/")[2])
         self.seen: list[RayAgent] = []
         """All agents, including those that are gone."""
-        self.agents: dict[int, RayAgent] = {}
+        self.present: dict[int, RayAgent] = {}
         """The present agents, by index."""
 
     @property
-    def arriving(self) -> list[RayAgent]:
-        """Agents that have not greeted yet."""
-        return [agent for agent in self.agents.values() if agent.greeting is not None]
+    def are_arriving(self) -> bool:
+        """Whether some agents have not greeted yet."""
+        here = self.present.values()
+        return any(not a.has_greeted and a.answer is not None for a in here)
 
     @property
     def working(self) -> list[RayAgent]:
         """Agents that have work."""
-        return [agent for agent in self.agents.values() if agent.leaving is not None]
+        return [a for a in self.present.values() if a.has_greeted and a.answer is not None]
 
     @property
     def idle(self) -> list[RayAgent]:
         """Agents that have greeted but have no work."""
-        here = self.agents.values()
-        return [agent for agent in here if agent.greeting is None and agent.leaving is None]
+        return [a for a in self.present.values() if a.has_greeted and a.answer is None]
 
     def nodes(self) -> list[Node]:
         """Return live nodes with at least one CPU, sorted by id."""
@@ -283,39 +241,30 @@ class Fleet:
             )
             .remote()
         )
+        greeting = actor.greet.options(max_task_retries=0).remote()
         deadline = time.monotonic() + START_SECONDS
-        self.agents[index] = RayAgent(
-            index, node, cpus, actor, actor.greet.options(max_task_retries=0).remote(), deadline
-        )
-        self.seen.append(self.agents[index])
+        self.present[index] = RayAgent(index, node, cpus, actor, greeting, deadline)
+        self.seen.append(self.present[index])
 
-    def greetings(self, seconds: float) -> Iterator[tuple[RayAgent, Greeting | str]]:
-        """Yield agents that have started, and the reason for those that did not start in time."""
-        import ray
-        from ray.exceptions import RayError
+    def employ(self, agent: RayAgent, order: Order) -> None:
+        """Give work to an agent."""
+        agent.answer = agent.actor.run.remote(order)
 
-        awaited = {agent.greeting: agent for agent in self.arriving}
-        ready = _ready([*awaited], seconds)
+    def answers(self, seconds: float) -> Iterator[tuple[RayAgent, Answer]]:
+        """Yield agents that have answered, or did not start in time. Waits for the first one."""
+        here = self.present.values()
+        awaited = {agent.answer: agent for agent in here if agent.answer is not None}
+        ready = _ready(awaited, seconds)
         for reference, agent in awaited.items():
             if reference in ready:
-                agent.greeting = None
-                try:
-                    yield agent, msgspec.json.decode(ray.get(reference), type=Greeting)
-                except RayError as error:
-                    yield agent, str(error).strip().rpartition("\n")[2]
-            elif time.monotonic() > agent.deadline:
-                agent.greeting = None
-                yield agent, f"no answer within {START_SECONDS:.0f} s"
-
-    def employ(self, agent: RayAgent, order: bytes) -> None:
-        """Give work to an agent."""
-        agent.leaving = agent.actor.run.remote(order)
-
-    def leavings(self, seconds: float) -> Iterator[tuple[RayAgent, Leaving | None]]:
-        """Yield agents that have ended, with None for agents that were lost with their node."""
-        awaited = {agent.leaving: agent for agent in self.working}
-        for reference in _ready([*awaited], seconds):
-            yield awaited[reference], _answer(reference, Leaving)
+                answer = _got(reference, strict=agent.has_greeted)
+            elif not agent.has_greeted and time.monotonic() > agent.deadline:
+                answer = Lost(f"no answer within {START_SECONDS:.0f} s")
+            else:
+                continue
+            agent.answer = None
+            agent.has_greeted |= isinstance(answer, tuple)
+            yield agent, answer
 
     def look(self) -> None:
         """Update the progress of all working agents. Slow agents keep their last known progress."""
@@ -323,49 +272,48 @@ class Fleet:
             agent.actor.condition.options(max_task_retries=0).remote(): agent
             for agent in self.working
         }
-        for reference in _ready([*asked], ANSWER_SECONDS, wait_for_all=True):
-            if found := _answer(reference, Condition):
+        for reference in _ready(asked, ANSWER_SECONDS, len(asked)) if asked else ():
+            if isinstance(found := _got(reference), Condition):
                 asked[reference].condition = found
 
     def forget(self, agent: RayAgent) -> None:
         """Remove an agent that has ended, and free its CPUs."""
         import ray
 
-        del self.agents[agent.index]
+        del self.present[agent.index]
         ray.kill(agent.actor)
 
     def dismiss_all(self) -> None:
         """End all agents at once. Other agents or a resumed build repeat uncommitted work."""
-        for agent in list(self.agents.values()):
+        for agent in list(self.present.values()):
             self.forget(agent)
 
 
-def _ready(references: Sequence[Any], seconds: float, *, wait_for_all: bool = False) -> list[Any]:
-    """Wait until one reference is ready, or all, and return the ready ones."""
-    if not references:
-        time.sleep(seconds)
-        return []
+def _ready(references: Iterable[Any], seconds: float, num_wanted: int = 1) -> list[Any]:
+    """Wait until so many references are ready, and return all that are."""
     import ray
 
-    wanted = len(references) if wait_for_all else 1
-    found, others = ray.wait(list(references), num_returns=wanted, timeout=seconds)
+    if not (waiting := list(references)):
+        time.sleep(seconds)
+        return []
+    found, others = ray.wait(waiting, num_returns=num_wanted, timeout=seconds)
     if others:
         found += ray.wait(others, num_returns=len(others), timeout=0)[0]
     return list(found)
 
 
-def _answer(reference: Any, kind: type[Answer]) -> Answer | None:
-    """Return the answer of an agent, or None if the agent is gone.
+def _got(reference: Any, *, strict: bool = True) -> Any:
+    """Return the answer of an agent, or that it is gone.
 
     Raises:
-        RayTaskError: the agent has a bug.
+        RayTaskError: the agent has a bug. Only if `strict`.
     """
     import ray
     from ray.exceptions import RayError, RayTaskError
 
     try:
-        return msgspec.json.decode(ray.get(reference), type=kind)
-    except RayTaskError:
-        raise
-    except RayError:
-        return None
+        return ray.get(reference)
+    except RayError as error:
+        if strict and isinstance(error, RayTaskError):
+            raise
+        return Lost(str(error).strip().rpartition("\n")[2])

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
+from typing import Any
 
 from tokenmill.core.errors import TokenmillError
-from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import SpooledPart
-from tokenmill.read.source import Source
 from tokenmill.read.units import Stream, Unit, feed_stream, find_units, stream_of
 from tokenmill.run.journal.claims import Claims
 from tokenmill.run.journal.ledger import Ledger
+from tokenmill.run.task import Task
+from tokenmill.run.workspace import Workspace
 
 REFRESH_SECONDS = 5.0
 """How often an idle agent checks what other agents have finished."""
@@ -37,33 +37,30 @@ class _Stopped(Exception):
 
 @dataclass(slots=True)
 class WorkQueue:
-    """Hands out units. Feeder threads keep at most `prefetch` spool files ahead of the workers."""
+    """Hands out units. Feeder threads keep spool files of streams ahead of the workers."""
 
-    sources: Sequence[Source]
-    fields: Fields
+    task: Task[Any]
+    workspace: Workspace
+    ledger: Ledger
     items: Sequence[Unit | Stream]
     """The units, and the streams that are not yet cut into units."""
-    scratch: Path
-    """The folder of spool files."""
-    ledger: Ledger
     wanted: Callable[[str], bool]
-    num_feeders: int
-    prefetch: int
+    """Whether a unit still has to run."""
     claims: Claims | None = None
     """None if this agent runs all items."""
-    is_published: Callable[[], bool] = lambda: False
-    """Whether other agents have published the dataset and removed the working files."""
     notify: Callable[[], None] = lambda: None
     failures: list[tuple[int, Exception]] = field(default_factory=list)
-    _items: dict[str, Unit | Stream] = field(default_factory=dict)
+    """The sources of streams that could not be read."""
+    _items: dict[str, Unit | Stream] = field(init=False)
     _our_units: deque[str] = field(default_factory=deque)
     """Units that need no claim."""
     _our_streams: deque[str] = field(default_factory=deque)
-    _places: dict[str, int] = field(default_factory=dict)
+    _places: dict[str, int] = field(init=False)
     """The position of each item in the order of the inputs."""
     _ready: deque[Work] = field(default_factory=deque)
     _again: deque[Work] = field(default_factory=deque)
     _feeders: list[threading.Thread] = field(default_factory=list)
+    _max_feeders: int = field(init=False)
     _room: threading.Semaphore = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopping: bool = False
@@ -71,10 +68,12 @@ class WorkQueue:
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
-        self._room = threading.Semaphore(self.prefetch + self.num_feeders)
+        resources = self.task.resources
+        self._max_feeders = (resources.num_workers + 1) // 2
+        self._room = threading.Semaphore(resources.prefetch + self._max_feeders)
         self._items = {item.key: item for item in self.items}
-        ours: Collection[str] = self._items if self.claims is None else self.claims.mine
         self._places = {key: place for place, key in enumerate(self._items)}
+        ours: Collection[str] = self._items if self.claims is None else self.claims.mine
         for key, item in self._items.items():
             if key in ours:
                 (self._our_streams if isinstance(item, Stream) else self._our_units).append(key)
@@ -148,12 +147,13 @@ class WorkQueue:
         return 0 if self.claims is None else len(self.claims.waiting_for)
 
     def upcoming(self) -> list[Unit]:
-        """Return up to `prefetch` units that will probably be next, for reading ahead.
+        """Return some units that will probably be next, for reading ahead.
 
         Units of streams are not among them.
         """
-        names = self._our_units if self.claims is None else self.claims.upcoming(self.prefetch)
-        items = (self._items.get(name) for name in islice(names, self.prefetch))
+        count = self.task.resources.prefetch
+        names = self._our_units if self.claims is None else self.claims.upcoming(count)
+        items = (self._items.get(name) for name in islice(names, count))
         return [item for item in items if isinstance(item, Unit)]
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class WorkQueue:
         return None
 
     def _next_item(self) -> str | None:
-        feeds = self._num_feeding < self.num_feeders
+        feeds = self._num_feeding < self._max_feeders
         ready = [names for names in (self._our_units, feeds and self._our_streams) if names]
         if ready:
             return min(ready, key=lambda names: self._places[names[0]]).popleft()
@@ -203,7 +203,7 @@ class WorkQueue:
         """
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + REFRESH_SECONDS
-            if self.is_published():
+            if self.workspace.is_complete():
                 self.stop()
         return self._stopping
 
@@ -227,8 +227,8 @@ class WorkQueue:
         self._feeders[-1].start()
 
     def _feed_stream(self, stream: Stream) -> None:
-        source = self.sources[stream.source]
-        units = find_units(stream, source, self.fields)
+        source, fields = self.task.sources[stream.source], self.task.fields
+        units = find_units(stream, source, fields)
         if units is not None:
             for unit in units:
                 if self.wanted(unit.key):
@@ -239,13 +239,16 @@ class WorkQueue:
 
         def wanted(key: str) -> bool:
             nonlocal has_room
-            has_room = self._wait_for_room(key)
+            self._check()
+            has_room = False
+            while self.wanted(key) and not has_room:
+                has_room = self._room.acquire(timeout=0.1)
+                self._check()
             return has_room
 
         try:
-            fields = self.fields
-            fed = feed_stream(stream, source, fields, self.scratch, wanted, self._check)
-            for unit, spool in fed:
+            scratch = self.workspace.scratch
+            for unit, spool in feed_stream(stream, source, fields, scratch, wanted, self._check):
                 num_parts, has_room = num_parts + 1, False
                 if spool:
                     self._offer(Work(unit, spool))
@@ -263,16 +266,6 @@ class WorkQueue:
         self.notify()
 
     def _check(self) -> None:
-        """End a feeder that waits for a server after the queue has stopped."""
+        """End a feeder, which may wait for a server, after the queue has stopped."""
         if self._stopping:
             raise _Stopped
-
-    def _wait_for_room(self, key: str) -> bool:
-        if self._stopping:
-            raise _Stopped
-        if not self.wanted(key):
-            return False
-        while not self._room.acquire(timeout=0.1):
-            if self._stopping:
-                raise _Stopped
-        return True

@@ -11,7 +11,7 @@ from memory_store import MemoryStore
 from simulated_agents import Cluster, Costs, items_named
 
 from tokenmill.core.errors import DamagedInputError, EngineError, InternalError
-from tokenmill.run.journal.agents import Agent, new_agent
+from tokenmill.run.journal.agents import new_agent, place_of
 from tokenmill.run.journal.claims import Claims, claim_name
 from tokenmill.run.shares import Share
 
@@ -39,7 +39,8 @@ class TestOrder:
         claims = Claims(store, new_agent(None), items, lambda: 0.0)
         lists = store.requests["list"]
         assert all_taken(claims) == items
-        assert claims.complete
+        assert claims.exhausted
+        assert not claims.waiting_for
         assert store.requests["list"] == lists
 
     def test_items_are_dealt_so_that_all_agents_begin_with_the_first(self) -> None:
@@ -52,7 +53,7 @@ class TestOrder:
     def test_a_plain_build_that_joins_agents_takes_what_is_left(self) -> None:
         store, items = MemoryStore(), items_named(30)
         store.replace("work/agents/00000-00000000.json", b"{}")
-        other = Agent("00000", "00000000")
+        other = "00000-00000000"
         others = Claims(store, other, items, lambda: 0.0, share=Share(0, 1))
         for _ in range(10):
             others.take()
@@ -64,7 +65,8 @@ class TestOrder:
         claims = Claims(MemoryStore(), new_agent(None), ["a", "b", "c"], lambda: 0.0)
         claims.refresh({"b"})
         assert all_taken(claims) == ["a", "c"]
-        assert claims.complete
+        assert claims.exhausted
+        assert not claims.waiting_for
 
     def test_whoever_runs_alone_takes_what_any_other_held(self) -> None:
         store, items = MemoryStore(), items_named(4)
@@ -73,8 +75,8 @@ class TestOrder:
         assert all_taken(alone) == items
 
     def test_the_next_life_of_a_place_takes_its_items_at_once(self) -> None:
-        store, items, life = MemoryStore(), items_named(4), Agent("00000", "00000001")
-        store.replace(f"work/agents/{life.name}.json", b"{}")
+        store, items, life = MemoryStore(), items_named(4), "00000-00000001"
+        store.replace(f"work/agents/{life}.json", b"{}")
         Claims(store, life, items, lambda: 0.0, share=Share(0, 1)).take()
         assert all_taken(agent_claims(store, items, 0, 1)) == items
         assert claim_name(items[0], 1) in store.objects
@@ -136,8 +138,8 @@ class TestTakeOver:
 
     def test_an_agent_that_left_is_not_waited_for(self) -> None:
         store, items = MemoryStore(), ["a", "b"]
-        gone = Agent("00000", "00000001")
-        store.replace(f"work/agents/{gone.name}.json", b'{"agent": "00000-00000001", "counter": 1}')
+        gone = "00000-00000001"
+        store.replace(f"work/agents/{gone}.json", b'{"agent": "00000-00000001", "counter": 1}')
         claims = agent_claims(store, items, 1, 2)
         Claims(store, gone, items, lambda: 0.0, share=Share(0, 2)).take()
         assert [claims.take(), claims.take()] == ["b", None]
@@ -192,7 +194,12 @@ class TestTakeOver:
         for index in range(8):
             cluster.start(index, 8, workers=1)
         cluster.run(900)
-        assert [node.agent.place for node in cluster.living] == ["00000", "00001", "00002", "00003"]
+        assert [place_of(node.agent) for node in cluster.living] == [
+            "00000",
+            "00001",
+            "00002",
+            "00003",
+        ]
         cluster.run()
         assert len(cluster.done) == 9
 

@@ -10,7 +10,6 @@ from memory_store import MemoryStore
 
 from tokenmill.run.journal import agents
 from tokenmill.run.journal.agents import (
-    Agent,
     AgentState,
     HeartBeat,
     Tallies,
@@ -19,12 +18,12 @@ from tokenmill.run.journal.agents import (
 )
 from tokenmill.store.manifest import Attempt
 
-AGENT = Agent("00003", "9f3a2c55")
+AGENT = "00003-9f3a2c55"
 ATTEMPT = Attempt(started="", workers=2, memory_bytes=1, max_bad=0.0, on_bad_file="fail")
 
 
 def said(store: MemoryStore) -> AgentState | None:
-    return parse_state(store.objects.get(state_name(AGENT.name)))
+    return parse_state(store.objects.get(state_name(AGENT)))
 
 
 def beat_into(store: MemoryStore) -> HeartBeat:

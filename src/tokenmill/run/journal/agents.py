@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.errors import StorageError
+from tokenmill.run.progress import Snapshot
 from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
@@ -28,6 +29,8 @@ from tokenmill.store.objects.object_store import ObjectStore
 
 FOLDER = "work/agents"
 MAX_STATE_BYTES = 1 << 20
+MAX_ITEMS = 1000
+"""The most items that a beat names."""
 BEAT_SECONDS = 20.0
 LAST_BEAT_SECONDS = 5.0
 """How long an agent waits until its last beat is stored."""
@@ -38,23 +41,14 @@ _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Text = Annotated[str, Meta(max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """One run of an agent. A restarted agent keeps its `place`, and gets a new `life`."""
+def new_agent(share: Share | None) -> str:
+    """Return a name for this process as an agent, such as "00003-9f3a2c55".
 
-    place: str
-    life: str
-
-    @property
-    def name(self) -> str:
-        """A unique name such as "00003-9f3a2c55"."""
-        return f"{self.place}-{self.life}"
-
-
-def new_agent(share: Share | None) -> Agent:
-    """Return an agent for this process. Without a share, its place is the host name."""
+    A restarted agent keeps the first part, its place, and gets a new second part. Without a share,
+    its place is the host name.
+    """
     place = share.place if share else re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:80]
-    return Agent(place or "-", secrets.token_hex(4))
+    return f"{place or '-'}-{secrets.token_hex(4)}"
 
 
 def place_of(agent: str) -> str:
@@ -112,29 +106,28 @@ def parse_state(data: bytes | None) -> AgentState | None:
         return None
 
 
-def listed_agents(store: ObjectStore) -> Iterator[str]:
-    """Yield the names of all present and past agents, in any order. New agents may be missing."""
-    for path, num_bytes in store.sizes(FOLDER).items():
-        if num_bytes > MAX_STATE_BYTES:
-            continue
-        name = path.rpartition("/")[2].removesuffix(".json")
-        if is_agent(name):
-            yield name
-
-
 def read_states(
-    store: ObjectStore, agents: Iterable[str]
+    store: ObjectStore, others: Iterable[str] = ()
 ) -> Iterator[tuple[str, AgentState | None]]:
-    """Yield agents and their states; None if a state cannot be read."""
-    names = {state_name(agent): agent for agent in agents}
-    for name, data in store.read_all(names):
-        yield names[name], parse_state(data)
+    """Yield all present and past agents and their states; None if a state cannot be read.
+
+    The listing may miss new agents, except those in `others`.
+    """
+    sizes = store.sizes(FOLDER).items()
+    listed = (_agent_at(path) for path, num_bytes in sizes if num_bytes <= MAX_STATE_BYTES)
+    agents = {*filter(is_agent, listed), *others}
+    for path, data in store.read_all(map(state_name, agents)):
+        yield _agent_at(path), parse_state(data)
 
 
 def states(store: ObjectStore) -> list[AgentState]:
     """Return the states of all agents, sorted by name. Unreadable states are left out."""
-    found = (state for _, state in read_states(store, listed_agents(store)) if state)
+    found = (state for _, state in read_states(store) if state)
     return sorted(found, key=lambda state: state.agent)
+
+
+def _agent_at(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".json")
 
 
 def attempts_of(store: ObjectStore) -> list[Attempt]:
@@ -153,16 +146,30 @@ class HeartBeat:
     """
 
     def __init__(
-        self, store: ObjectStore, agent: Agent, attempt: Attempt, versions: dict[str, str]
+        self, store: ObjectStore, agent: str, attempt: Attempt, versions: dict[str, str]
     ) -> None:
         self.tallies = Tallies()
         """The contents of the next beat. Any thread may replace the object."""
         self.attempt = attempt
+        self._before: Snapshot | None = None
+        """The progress of the build when this agent started."""
         self._store, self._agent, self._versions = store, agent, versions
         self._started = time.monotonic()
         self._counter, self._left = 0, ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
+
+    def tell(self, snapshot: Snapshot, num_recycled: int, items: Collection[str]) -> None:
+        """Put the agent's progress and the items that it holds into the next beat."""
+        before = self._before = self._before or snapshot
+        self.attempt.recycled_workers = num_recycled
+        self.tallies = Tallies(
+            documents=max(snapshot.documents - before.documents, 0),
+            tokens=max(snapshot.tokens - before.tokens, 0),
+            bytes_done=max(snapshot.done_bytes - snapshot.resumed_bytes, 0),
+            bytes_total=snapshot.total_bytes,
+            items=sorted(items)[:MAX_ITEMS],
+        )
 
     def begin(self) -> None:
         """Store the first beat, so that claims have an owner, and beat until `end`."""
@@ -186,7 +193,7 @@ class HeartBeat:
     def _beat(self) -> None:
         self._counter += 1
         state = AgentState(
-            agent=self._agent.name,
+            agent=self._agent,
             counter=self._counter,
             host=socket.gethostname()[:1000],
             pid=os.getpid(),
@@ -199,7 +206,7 @@ class HeartBeat:
             left=self._left[:1000],
         )
         try:
-            self._store.replace(state_name(self._agent.name), canonical_json(state))
+            self._store.replace(state_name(self._agent), canonical_json(state))
         except StorageError:
             return  # the next beat may get through
 
@@ -220,7 +227,7 @@ class Watch:
     """An agent's view of the other agents. With `alone`, all of them are known to have ended."""
 
     def __init__(
-        self, store: ObjectStore, agent: Agent, clock: Callable[[], float], *, alone: bool
+        self, store: ObjectStore, agent: str, clock: Callable[[], float], *, alone: bool
     ) -> None:
         self._store, self._agent, self._clock, self._alone = store, agent, clock, alone
         self.owners: set[str] = set()
@@ -237,12 +244,12 @@ class Watch:
         self._past = {
             name
             for name, seen in self._seen.items()
-            if seen.left or place_of(name) == agent.place  # an earlier run of this agent
+            if seen.left or place_of(name) == place_of(agent)  # an earlier run of this agent
         }
 
     def is_past(self, agent: str) -> bool:
         """Whether an agent is known to have ended before this one started."""
-        return agent in self._past or (self._alone and agent != self._agent.name)
+        return agent in self._past or (self._alone and agent != self._agent)
 
     def is_gone(self, agent: str) -> bool:
         """Whether an agent has left, is silent, or was an earlier run of this agent."""
@@ -272,9 +279,9 @@ class Watch:
         return True
 
     def _read(self) -> None:
-        found = {*listed_agents(self._store), *self._seen, *self.owners} - {self._agent.name}
-        for agent, state in read_states(self._store, found):
-            self._note(agent, state.counter if state else -1, bool(state and state.left))
+        for agent, state in read_states(self._store, {*self._seen, *self.owners}):
+            if agent != self._agent:
+                self._note(agent, state.counter if state else -1, bool(state and state.left))
 
     def _note(self, agent: str, counter: int, left: bool) -> None:
         seen = self._seen.get(agent)

@@ -23,16 +23,7 @@ import msgspec
 
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import EngineError, TokenmillError
-from tokenmill.run.journal.agents import (
-    Agent,
-    HeartBeat,
-    Tallies,
-    Watch,
-    is_agent,
-    new_agent,
-    states,
-)
-from tokenmill.run.progress import Snapshot
+from tokenmill.run.journal.agents import HeartBeat, Watch, is_agent, new_agent, states
 from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
@@ -75,7 +66,7 @@ class Claims:
     def __init__(
         self,
         store: ObjectStore,
-        agent: Agent,
+        agent: str,
         items: Sequence[str],
         clock: Callable[[], float],
         *,
@@ -83,8 +74,8 @@ class Claims:
         alone: bool = False,
     ) -> None:
         self._store, self._agent, self._items = store, agent, items
-        self._content = canonical_json(_Claim(agent.name))
-        self._random = random.Random(agent.name)  # noqa: S311 - an order, not a secret
+        self._content = canonical_json(_Claim(agent))
+        self._random = random.Random(agent)  # noqa: S311 - an order, not a secret
         self._watch = Watch(store, agent, clock, alone=alone)
         self._is_one_of_many = share is not None
         if share is None and not self._watch.others:
@@ -95,12 +86,14 @@ class Claims:
         self._must_list = share is None or share.count > 1
         self._gone_items: deque[str] = deque()
         self._held: dict[str, _Held] = {}
-        self._mine: set[str] = set()
+        self.mine: set[str] = set()
+        """The items that this agent holds."""
         self._ended: set[str] = set()
         """Items that this agent has finished or failed on."""
         self._failed: dict[str, TokenmillError] = {}
         self._done: Collection[str] = frozenset()
-        self._parked: dict[str, TokenmillError] = {}
+        self.parked: dict[str, TokenmillError] = {}
+        """Items that no agent will try again, with the error of one agent."""
         self._may_leave = False
 
     @property
@@ -109,22 +102,12 @@ class Claims:
         return not self._watch.others
 
     @property
-    def mine(self) -> frozenset[str]:
-        """The items that this agent holds."""
-        return frozenset(self._mine)
-
-    @property
     def waiting_for(self) -> list[str]:
         """Unfinished items that other agents hold, as of the last `refresh`.
 
         The list is complete once `take` has returned None and `refresh` was called.
         """
-        return [*self._held, *(item for item in self._failed if item not in self._parked)]
-
-    @property
-    def parked(self) -> dict[str, TokenmillError]:
-        """Items that no agent will try again, with the error of one agent."""
-        return dict(self._parked)
+        return [*self._held, *(item for item in self._failed if item not in self.parked)]
 
     @property
     def exhausted(self) -> bool:
@@ -138,11 +121,6 @@ class Claims:
     def idle(self) -> bool:
         """Whether this agent has nothing to claim at the moment."""
         return not (self._may_find or self._gone_items)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every item is done or parked."""
-        return self.exhausted and not self.waiting_for and not self._mine
 
     def take(self, accept: Callable[[str], bool] = lambda item: True) -> str | None:
         """Claim an item that `accept` approves, or return None if there is none at the moment.
@@ -176,7 +154,7 @@ class Claims:
 
     def finished(self, item: str) -> None:
         """Record that this agent has finished an item and stored its receipts."""
-        self._mine.discard(item)
+        self.mine.discard(item)
         self._ended.add(item)
         self._failed.pop(item, None)
 
@@ -186,8 +164,8 @@ class Claims:
         Raises:
             StorageError: the store fails.
         """
-        note_failure(self._store, item, self._agent.name, error)
-        self._mine.discard(item)
+        note_failure(self._store, item, self._agent, error)
+        self.mine.discard(item)
         self._ended.add(item)
         self._failed[item] = error
 
@@ -197,7 +175,7 @@ class Claims:
         Raises:
             StorageError: the store fails.
         """
-        note_failure(self._store, ALL_ITEMS, self._agent.name, error)
+        note_failure(self._store, ALL_ITEMS, self._agent, error)
 
     def refresh(self, done: Collection[str]) -> None:
         """Take note of finished items and of agents that are gone, and decide whether to wait.
@@ -221,7 +199,7 @@ class Claims:
         self._find_gone(failures)
         self._watch.owners.update(held.owner for held in self._held.values() if held.owner)
         self._watch.look()
-        first = [name for name in self._watch.living if name < self._agent.name]
+        first = [name for name in self._watch.living if name < self._agent]
         self._may_leave = self._is_one_of_many and len(first) >= NUM_WAITING
 
     def heed_others(self) -> None:
@@ -241,8 +219,8 @@ class Claims:
         return bool(self._next or self._must_list)
 
     def _is_free(self, item: str) -> bool:
-        ours = item in self._mine or item in self._ended
-        known = item in self._held or item in self._done or item in self._parked
+        ours = item in self.mine or item in self._ended
+        known = item in self._held or item in self._done or item in self.parked
         return not ours and not known
 
     def _claim(self, item: str) -> bool:
@@ -254,7 +232,7 @@ class Claims:
             data = self._store.create(name, self._content, durable=False)
             if data == self._content:
                 self._held.pop(item, None)
-                self._mine.add(item)
+                self.mine.add(item)
                 return True
             owner = _owner(data)
             self._held[item] = _Held(generation, owner)
@@ -278,8 +256,8 @@ class Claims:
         self._must_list, self._losses = False, 0
 
     def _ask_owners(self) -> None:
-        unknown = [item for item, held in self._held.items() if not held.owner]
-        chosen = self._random.sample(unknown, min(len(unknown), MAX_ASKED))
+        unknown = (item for item, held in self._held.items() if not held.owner)
+        chosen = itertools.islice(unknown, MAX_ASKED)
         names = {claim_name(item, self._held[item].generation): item for item in chosen}
         for name, data in self._store.read_all(names):
             self._held[names[name]].owner = _owner(data or b"")
@@ -287,12 +265,12 @@ class Claims:
     def _park(self, failures: dict[str, set[str]]) -> None:
         """Park items that failed on two agents, or here without other agents left."""
         for item, agents in failures.items():
-            if item in self._done or item in self._parked:
+            if item in self._done or item in self.parked:
                 continue
             if len(agents) < MAX_FAILURES and (item not in self._failed or self._watch.others):
                 continue
             error = self._failed.get(item) or noted_failure(self._store, item, min(agents))
-            self._parked[item] = error
+            self.parked[item] = error
             self._held.pop(item, None)
 
     def _find_gone(self, failures: dict[str, set[str]]) -> None:
@@ -358,28 +336,6 @@ def _owner(data: bytes) -> str:
         return "?"  # unreadable: no agent has this name, so its items can be taken over
 
 
-@dataclass(slots=True)
-class Presence:
-    """The claims and the heartbeat of this agent."""
-
-    claims: Claims
-    beat: HeartBeat
-    _before: Snapshot | None = None
-    """The progress of the build when this agent started."""
-
-    def tell(self, snapshot: Snapshot, num_recycled: int) -> None:
-        """Put the agent's progress into its next beat."""
-        before = self._before = self._before or snapshot
-        self.beat.attempt.recycled_workers = num_recycled
-        self.beat.tallies = Tallies(
-            documents=max(snapshot.documents - before.documents, 0),
-            tokens=max(snapshot.tokens - before.tokens, 0),
-            bytes_done=max(snapshot.done_bytes - snapshot.resumed_bytes, 0),
-            bytes_total=snapshot.total_bytes,
-            items=sorted(self.claims.mine)[:1000],
-        )
-
-
 @contextmanager
 def present(
     store: ObjectStore,
@@ -389,7 +345,7 @@ def present(
     *,
     share: Share | None,
     alone: bool,
-) -> Iterator[Presence]:
+) -> Iterator[tuple[Claims, HeartBeat]]:
     """Register this process as an agent until the block ends.
 
     Set `alone` if this process is the only one that holds the lock of the output.
@@ -400,7 +356,7 @@ def present(
     claims = Claims(store, agent, items, time.monotonic, share=share, alone=alone)
     beat.begin()
     try:
-        yield Presence(claims, beat)
+        yield claims, beat
     except BaseException as error:
         beat.end(error.what if isinstance(error, TokenmillError) else type(error).__name__)
         raise

@@ -7,8 +7,7 @@ unit that reaches a limit is found afterwards, and is the same for any number of
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,19 +18,18 @@ from tokenmill.run.identity import shown, version_differences
 from tokenmill.run.job import NO_LIMIT, Limit
 from tokenmill.run.journal.receipts import (
     finished_keys,
+    read_by_source,
     read_receipts,
-    read_stream_ends,
     without_lost_files,
-    write_stream_end,
 )
 from tokenmill.run.messages import Receipt
 from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 
 ENGINE_NAME = "work/engine.json"
 DAMAGED = "work/damaged"
+STREAMS = "work/streams"
 LIMITED = "-limit"
 """The suffix of the key of a unit that ran again up to a limit."""
-_DAMAGED = re.compile(DAMAGED + r"/\d{8}\.json")
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +37,13 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: str
     versions: dict[str, str]
+    digest: str = ""
+
+
+class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of units of a stream that was read to its end."""
+
+    num_parts: int
     digest: str = ""
 
 
@@ -78,18 +83,27 @@ class Ledger:
     """Why damaged sources were left out, by index."""
     engine: str = ""
     """The engine of all receipts. "" before the first receipt."""
-    _prefix: Prefix = field(init=False)
+    _keys: list[str] = field(init=False)
+    """Finished units in the order of the inputs, up to the first unfinished one or the limit."""
+    _item: Unit | Stream | None = field(init=False)
+    """The item of the next unit."""
+    _others: Iterator[Unit | Stream] = field(init=False)
+    """The items after that one."""
+    _num_parts: int = field(init=False)
+    """How many units of that item are finished."""
+    _left: Limit = field(init=False)
+    """What the other units may still write."""
+    _crossing: tuple[str, Limit] | None = field(init=False)
 
     def __post_init__(self) -> None:
         if data := self.store.read(ENGINE_NAME):
             self.engine = open_record(self.store, ENGINE_NAME, data, EngineRecord).engine
-        self._prefix = Prefix(self.items, self.limit)
+        self._restart()
         self.refresh()
 
     def refresh(self) -> None:
         """Read what other agents have finished."""
-        self._learn_damage()
-        self.ends |= read_stream_ends(self.store, self.ends)
+        self._learn_damage_and_ends()
         if self.limit != NO_LIMIT:
             self.receipts |= read_receipts(self.store, self.receipts)
             self.finished |= self.receipts.keys()
@@ -98,12 +112,11 @@ class Ledger:
 
     def read_all(self) -> None:
         """Read the receipts of all units. Units with lost files will run again."""
-        self._learn_damage()
-        self.ends |= read_stream_ends(self.store, self.ends)
+        self._learn_damage_and_ends()
         known = {**self.receipts, **read_receipts(self.store, self.receipts)}
         self.receipts = without_lost_files(self.store, known)
-        self._prefix = Prefix(self.sound_items(), self.limit)  # others may have found damage
         self.finished = set(self.receipts)
+        self._restart()
 
     def reused(self, num_workers: int) -> Reused | None:
         """Return the work that earlier attempts save this one. None if there is none."""
@@ -122,8 +135,21 @@ class Ledger:
         Raises:
             InputChangedError: other agents use another engine or other versions.
         """
-        if self.engine != engine:
-            self._agree_on_engine(engine)
+        if self.engine == engine:
+            return
+        mine = EngineRecord(engine=engine, versions=self.versions_for(engine))
+        first = create_record(self.store, ENGINE_NAME, mine)
+        lines = [] if first.engine == engine else [f"engine: theirs {first.engine}, here {engine}"]
+        changed = version_differences(first.versions, mine.versions, mine.versions)
+        lines += [f"{name}: theirs is version {old}, here {new}" for name, old, new in changed]
+        if lines:
+            raise InputChangedError(
+                "another agent of this build uses another engine or other library versions",
+                where=self.store.location,
+                why=shown(lines),
+                hint="install the same versions on all machines",
+            )
+        self.engine = engine
 
     def count(self, receipt: Receipt) -> None:
         """Record a receipt that is in the store."""
@@ -132,8 +158,10 @@ class Ledger:
 
     def end_stream(self, source: int, num_parts: int) -> None:
         """Store the number of parts of a stream that was read to its end."""
-        write_stream_end(self.store, source, num_parts)
-        self.ends[source] = num_parts
+        name = f"{STREAMS}/{source:08d}.json"
+        self.ends[source] = create_record(
+            self.store, name, StreamEnd(num_parts=num_parts)
+        ).num_parts
 
     def quarantine(self, damaged: Mapping[int, TokenmillError]) -> None:
         """Exclude damaged sources from the run."""
@@ -141,7 +169,7 @@ class Ledger:
             name = f"{DAMAGED}/{source:08d}.json"
             damage = _Damage(why=f"{error.what}: {error.why}")
             self.quarantined[source] = create_record(self.store, name, damage).why
-        self._prefix = Prefix(self.sound_items(), self.limit)
+        self._restart()
 
     def sound_items(self) -> list[Unit | Stream]:
         """Return the units and streams that are not quarantined as a whole."""
@@ -157,55 +185,60 @@ class Ledger:
 
     def is_complete(self) -> bool:
         """Whether all units are done and only publishing is left."""
-        self._advance()
-        if self._prefix.crossing:
-            return self._prefix.crossing[0] + LIMITED in self.finished
-        return self._prefix.is_complete
+        if crossing := self.crossing:
+            return crossing[0] + LIMITED in self.finished
+        return self._item is None
 
     @property
     def crossing(self) -> tuple[str, Limit] | None:
         """The unit that reaches the limit, and what it may still write."""
-        self._advance()
-        return self._prefix.crossing
+        while self._item is not None and self._crossing is None:
+            for key in itertools.islice(unit_keys(self._item, self.ends), self._num_parts, None):
+                if key not in self.finished:
+                    return None
+                self._num_parts += 1
+                self._keys.append(key)
+                if self.limit != NO_LIMIT and self._reaches_limit(self.receipts[key]):
+                    return self._crossing
+            self._item, self._num_parts = next(self._others, None), 0
+        return self._crossing
 
     def final_receipts(self) -> list[Receipt]:
         """Return the receipts of the dataset: all in order, up to a limit."""
-        self._advance()
-        keys = list(self._prefix.keys)
-        if self._prefix.crossing:
+        crossing, keys = self.crossing, list(self._keys)
+        if crossing:
             keys[-1] += LIMITED
         return [self.receipts[key] for key in keys]
 
-    def _advance(self) -> None:
-        self._prefix.advance(self.finished, self.receipts, self.ends)
+    def _restart(self) -> None:
+        """Go through the items from the start, because others are finished or quarantined."""
+        self._others = iter(self.sound_items())
+        self._item = next(self._others, None)
+        self._keys, self._num_parts = [], 0
+        self._left, self._crossing = self.limit, None
 
-    def _agree_on_engine(self, engine: str) -> None:
-        mine = EngineRecord(engine=engine, versions=self.versions_for(engine))
-        first = create_record(self.store, ENGINE_NAME, mine)
-        lines = [] if first.engine == engine else [f"engine: theirs {first.engine}, here {engine}"]
-        changed = version_differences(first.versions, mine.versions, mine.versions)
-        lines += [f"{name}: theirs is version {old}, here {new}" for name, old, new in changed]
-        if lines:
-            raise InputChangedError(
-                "another agent of this build uses another engine or other library versions",
-                where=self.store.location,
-                why=shown(lines),
-                hint="install the same versions on all machines",
-            )
-        self.engine = engine
+    def _reaches_limit(self, receipt: Receipt) -> bool:
+        left = self._left
+        over_documents = left.documents is not None and receipt.documents >= left.documents
+        over_tokens = left.tokens is not None and receipt.tokens >= left.tokens
+        if over_documents or over_tokens:
+            self._crossing = receipt.key, left
+        self._left = Limit(
+            documents=None if left.documents is None else left.documents - receipt.documents,
+            tokens=None if left.tokens is None else left.tokens - receipt.tokens,
+        )
+        return self._crossing is not None
 
     def _is_quarantined(self, item: Unit | Stream) -> bool:
         sources = [item.source] if isinstance(item, Stream) else [e.source for e in item.extents]
         return all(source in self.quarantined for source in sources)
 
-    def _learn_damage(self) -> None:
-        names = self.store.sizes(DAMAGED)
-        found = {int(name[-13:-5]): name for name in names if _DAMAGED.fullmatch(name)}
-        new = {name: source for source, name in found.items() if source not in self.quarantined}
-        for name, data in self.store.read_all(new):
-            self.quarantined[new[name]] = open_record(self.store, name, data, _Damage).why
-        if new:
-            self._prefix = Prefix(self.sound_items(), self.limit)
+    def _learn_damage_and_ends(self) -> None:
+        if damaged := read_by_source(self.store, DAMAGED, _Damage, self.quarantined):
+            self.quarantined |= {source: found.why for source, found in damaged.items()}
+            self._restart()
+        ends = read_by_source(self.store, STREAMS, StreamEnd, self.ends)
+        self.ends |= {source: end.num_parts for source, end in ends.items()}
 
 
 def unit_keys(item: Unit | Stream, ends: Mapping[int, int]) -> Iterator[str]:
@@ -217,56 +250,3 @@ def unit_keys(item: Unit | Stream, ends: Mapping[int, int]) -> Iterator[str]:
     while part < ends.get(item.source, part + 1):
         yield unit_key(item.source, part)
         part += 1
-
-
-class Prefix:
-    """Finished units in the order of the inputs, up to the first unfinished one or the limit."""
-
-    def __init__(self, items: Sequence[Unit | Stream], limit: Limit) -> None:
-        self._limit = limit
-        self._items = iter(items)
-        self._item: Unit | Stream | None = next(self._items, None)
-        self._documents = self._tokens = self._num_parts = 0
-        self.keys: list[str] = []
-        self.crossing: tuple[str, Limit] | None = None
-        """The unit that reaches the limit, and what it may still write."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all units are finished, or the limit is reached."""
-        return self._item is None or self.crossing is not None
-
-    def advance(
-        self, finished: Container[str], receipts: Mapping[str, Receipt], ends: Mapping[int, int]
-    ) -> None:
-        """Extend the prefix by `finished` units. With a limit, their `receipts` are needed.
-
-        `ends` holds the number of parts of finished streams.
-        """
-        while self._item is not None and self.crossing is None:
-            for key in itertools.islice(unit_keys(self._item, ends), self._num_parts, None):
-                if key not in finished:
-                    return
-                self._num_parts += 1
-                self.keys.append(key)
-                if self._limit != NO_LIMIT and self._add(receipts[key]):
-                    return
-            self._item, self._num_parts = next(self._items, None), 0
-
-    def _add(self, receipt: Receipt) -> bool:
-        """Count a unit. True if it reaches the limit."""
-        limit = Limit(
-            documents=_rest(self._limit.documents, self._documents),
-            tokens=_rest(self._limit.tokens, self._tokens),
-        )
-        self._documents += receipt.documents
-        self._tokens += receipt.tokens
-        over_documents = limit.documents is not None and receipt.documents >= limit.documents
-        over_tokens = limit.tokens is not None and receipt.tokens >= limit.tokens
-        if over_documents or over_tokens:
-            self.crossing = (receipt.key, limit)
-        return self.crossing is not None
-
-
-def _rest(limit: int | None, used: int) -> int | None:
-    return None if limit is None else limit - used

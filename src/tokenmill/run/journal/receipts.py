@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from tokenmill.core.errors import DataError, InternalError
 from tokenmill.run.messages import RECEIPTS, Receipt, receipt_name
-from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.files import unfinished_beside
 from tokenmill.store.layout import part_name
@@ -18,16 +18,10 @@ from tokenmill.store.manifest import Counts
 from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 from tokenmill.store.objects.opening import open_store
 
-STREAMS = "work/streams"
-_KEY = re.compile(RECEIPTS + r"/\d{8}-\d{6}(-limit)?\.json")
-_STREAM = re.compile(STREAMS + r"/\d{8}\.json")
+_KEY = re.compile(r"(\d{8}-\d{6}(-limit)?)\.json")
+_SOURCE = re.compile(r"(\d{8})\.json")
 
-
-class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of units of a stream that was read to its end."""
-
-    num_parts: int
-    digest: str = ""
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
@@ -50,21 +44,34 @@ def write_receipt(store: ObjectStore, receipt: Receipt) -> Receipt:
 
 def read_receipts(store: ObjectStore, known: Collection[str] = ()) -> dict[str, Receipt]:
     """Return the receipts of all units by key, except those that are `known`."""
-    names = (
-        name
-        for name in store.sizes(RECEIPTS)
-        if _KEY.fullmatch(name) and _key_of(name) not in known
-    )
-    return {
-        _key_of(name): open_record(store, name, data, Receipt)
-        for name, data in store.read_all(names)
-        if data is not None
-    }
+    return _read(store, RECEIPTS, finished_keys(store).difference(known), Receipt)
 
 
 def finished_keys(store: ObjectStore) -> set[str]:
     """Return the keys of all units with a receipt."""
-    return {_key_of(name) for name in store.sizes(RECEIPTS) if _KEY.fullmatch(name)}
+    return _listed(store, RECEIPTS, _KEY)
+
+
+def read_by_source(
+    store: ObjectStore, folder: str, kind: type[T], known: Collection[int]
+) -> dict[int, T]:
+    """Return the records of a folder, one for a source, by its index, except `known` ones."""
+    keys = {key for key in _listed(store, folder, _SOURCE) if int(key) not in known}
+    return {int(key): record for key, record in _read(store, folder, keys, kind).items()}
+
+
+def _listed(store: ObjectStore, folder: str, pattern: re.Pattern[str]) -> set[str]:
+    found = (pattern.fullmatch(name.removeprefix(f"{folder}/")) for name in store.sizes(folder))
+    return {match[1] for match in found if match}
+
+
+def _read(store: ObjectStore, folder: str, keys: Iterable[str], kind: type[T]) -> dict[str, T]:
+    names = {f"{folder}/{key}.json": key for key in keys}
+    return {
+        names[name]: open_record(store, name, data, kind)
+        for name, data in store.read_all(names)
+        if data is not None
+    }
 
 
 def without_lost_files(store: ObjectStore, receipts: Mapping[str, Receipt]) -> dict[str, Receipt]:
@@ -93,33 +100,6 @@ def num_finished_units(out: str | Path) -> int:
     """Return the number of units that a resumed build will not run again."""
     places = [out] if is_remote(out) else [out, unfinished_beside(Path(out).resolve()) / "new"]
     return sum(len(finished_keys(open_store(str(place)))) for place in places)
-
-
-def write_stream_end(store: ObjectStore, source: int, num_parts: int) -> None:
-    """Store the number of parts of a stream that was read to its end."""
-    store.create(_stream_name(source), canonical_json(sealed(StreamEnd(num_parts=num_parts))))
-
-
-def read_stream_ends(store: ObjectStore, known: Collection[int] = ()) -> dict[int, int]:
-    """Return the number of parts of each finished stream by source, except `known` ones."""
-    names = [
-        name
-        for name in store.sizes(STREAMS)
-        if _STREAM.fullmatch(name) and int(_key_of(name)) not in known
-    ]
-    return {
-        int(_key_of(name)): open_record(store, name, data, StreamEnd).num_parts
-        for name, data in store.read_all(names)
-        if data is not None
-    }
-
-
-def _stream_name(source: int) -> str:
-    return f"{STREAMS}/{source:08d}.json"
-
-
-def _key_of(name: str) -> str:
-    return name.rpartition("/")[2].removesuffix(".json")
 
 
 def judge_rejected(
