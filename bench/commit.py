@@ -24,10 +24,10 @@ from memory_store import MemoryStore
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.source import Source
 from tokenmill.read.units import Unit, unit_key
+from tokenmill.run.executor import Receipt, receipt_name
 from tokenmill.run.journal.agents import new_agent
 from tokenmill.run.journal.claims import Claims
 from tokenmill.run.journal.ledger import Ledger
-from tokenmill.run.messages import Receipt, receipt_name
 from tokenmill.run.publish import describe_sources
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.layout import part_name

@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, 
     items = [Unit(key, (Extent(int(key[:8])),), UNIT_BYTES) for key in keys]
     sources = [source_of(index) for index in range(-(-options.units // 2))]
     ledger = Ledger(FolderStore(folder), items)
-    board = ProgressBoard(options.units * UNIT_BYTES, 4, lambda _: None)
+    board = ProgressBoard(options.units * UNIT_BYTES, 4, [])
     fields = Fields("text")
     given: Any = SimpleNamespace(sources=sources, fields=fields, resources=resources)
     queue = WorkQueue(

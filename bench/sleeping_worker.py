@@ -6,7 +6,7 @@ import os
 import time
 
 from tokenmill.core.child import Parent
-from tokenmill.run.messages import (
+from tokenmill.run.executor import (
     Advanced,
     Calibrate,
     Calibrated,

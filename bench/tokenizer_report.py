@@ -25,7 +25,7 @@ from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
 from tokenmill.report.tokenizers.subject import open_subject
-from tokenmill.run.units.sampling import document_hashes
+from tokenmill.run.units.attempt import document_hashes
 
 BATCH_BYTES = 1 << 20
 

@@ -84,7 +84,7 @@ def test_an_agent_stops_before_its_time_limit_and_the_next_one_takes_its_claims(
 ) -> None:
     """Row 23, at the shortest limit that Slurm knows."""
     trial = SlurmTrial(tmp_path / "trial", slurm=slurm, delay=0.2, num_files=18)
-    script = trial.scripts(2).agents
+    script = trial.scripts(2)[0]
     edit(script, "TERM@120", "TERM@50")
     array = trial.sbatch(script, "--time=1")
     slurm.wait_for_end(array)
@@ -109,7 +109,7 @@ def test_an_agent_with_another_recipe_is_refused_and_the_others_finish(
 ) -> None:
     """Row 20, on one node of three."""
     trial = SlurmTrial(tmp_path / "trial", slurm=slurm)
-    script = trial.scripts(3).agents
+    script = trial.scripts(3)[0]
     edit(script, "exec ", f"[ $SLURM_ARRAY_TASK_ID != 1 ] || {{ sleep 8; {line}; }}\nexec ")
     edit(script, "--agent auto", "--agent auto $EXTRA")
     array = trial.sbatch(script)

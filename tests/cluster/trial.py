@@ -17,7 +17,7 @@ from slurm_lab import SlurmLab, wait_until
 
 from tokenmill.run.launch import LaunchRequest
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.slurm import Scripts, write_scripts
+from tokenmill.run.slurm import write_scripts
 
 SMALL_AGENT = Path(__file__).with_name("small_agent.py")
 FOLDERS = (SMALL_AGENT.parent, SMALL_AGENT.parents[1] / "run")
@@ -123,7 +123,7 @@ class SlurmTrial(Trial):
     target: str = ""
     """The output, if it is a bucket; scripts and logs are then in the current folder."""
 
-    def scripts(self, agents: int, *options: str) -> Scripts:
+    def scripts(self, agents: int, *options: str) -> tuple[Path, Path]:
         """The files that --on slurm writes, with this test's program in place of tokenmill."""
         out = self.target or str(self.out)
         command = self.command(out, *options)
@@ -132,14 +132,14 @@ class SlurmTrial(Trial):
             where="slurm", recipe=recipe, command=command, num_agents=agents, options={}, say=print
         )
         scripts = write_scripts(request, agents, "")
-        for path in (scripts.agents, scripts.finish):
+        for path in scripts:
             edit(path, "-m tokenmill", str(SMALL_AGENT))
             edit(path, "export TOKENMILL_JOB=\n", "")
         return scripts
 
     def submit(self, agents: int, *options: str) -> str:
         """Submit an array; returns its id."""
-        return self.sbatch(self.scripts(agents, *options).agents)
+        return self.sbatch(self.scripts(agents, *options)[0])
 
     def sbatch(self, script: Path, *options: str) -> str:
         """Submit a file."""
@@ -152,7 +152,7 @@ class SlurmTrial(Trial):
 
     def finish(self) -> str:
         """Run the finishing job to its end; returns its state."""
-        job = self.sbatch(self.scripts(1).finish)
+        job = self.sbatch(self.scripts(1)[1])
         self.slurm.wait_for_end(job)
         return self.slurm.jobs(job)[0]["JobState"]
 

@@ -12,7 +12,7 @@ from conftest import TEXTS, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
-from tokenmill.run.identity import versions
+from tokenmill.run.job import versions
 from tokenmill.run.ray_agents import AgentActor, Leaving, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions
 

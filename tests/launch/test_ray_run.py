@@ -9,9 +9,9 @@ import pytest
 
 from tokenmill.core.errors import DataError, StorageError, UserError
 from tokenmill.run import ray as ray_run
-from tokenmill.run.identity import versions
+from tokenmill.run.executor import failure
+from tokenmill.run.job import versions
 from tokenmill.run.launch import LaunchRequest
-from tokenmill.run.messages import failure
 from tokenmill.run.ray import RayBuild
 from tokenmill.run.ray_agents import Answer, Condition, Greeting, Leaving, Lost, Order
 from tokenmill.run.recipe.options import Recipe, ResourceOptions

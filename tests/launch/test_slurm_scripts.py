@@ -34,10 +34,10 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_array_is_the_command_of_the_user_with_a_shard(tmp_path: Path) -> None:
-    scripts = write_scripts(request(slurm="-p cpu --time=8:00:00"), 4, "5f1e")
-    assert scripts.agents == tmp_path / "corpus.slurm" / "agents.sbatch"
+    agents, _ = write_scripts(request(slurm="-p cpu --time=8:00:00"), 4, "5f1e")
+    assert agents == tmp_path / "corpus.slurm" / "agents.sbatch"
     assert (
-        scripts.agents.read_text()
+        agents.read_text()
         == f"""\
 #!/bin/bash
 # 4 agents of one build, one per machine. Written by tokenmill.
@@ -62,7 +62,7 @@ exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
 
 
 def test_the_finishing_job_is_the_command_itself(tmp_path: Path) -> None:
-    text = write_scripts(request(), 4, "5f1e").finish.read_text()
+    text = write_scripts(request(), 4, "5f1e")[1].read_text()
     assert text.endswith(f"""\
 #SBATCH --output={tmp_path}/corpus.slurm/logs/finish-%j.log
 
@@ -75,18 +75,18 @@ exec {sys.executable} -m tokenmill build 'a b.jsonl' \\
 
 
 def test_an_agent_that_asks_for_cores_does_not_ask_for_the_whole_machine() -> None:
-    assert "--exclusive" not in write_scripts(request(slurm="-c 8"), 4, "5f1e").agents.read_text()
+    assert "--exclusive" not in write_scripts(request(slurm="-c 8"), 4, "5f1e")[0].read_text()
 
 
 def test_scripts_of_a_bucket_are_in_the_current_folder(tmp_path: Path) -> None:
     assert (
-        write_scripts(request("s3://bucket/a/corpus/"), 4, "5f1e").folder
+        write_scripts(request("s3://bucket/a/corpus/"), 4, "5f1e")[0].parent
         == tmp_path / "corpus.slurm"
     )
 
 
 def test_a_path_with_percent_and_spaces_reaches_slurm_as_it_is(tmp_path: Path) -> None:
-    text = write_scripts(request(str(tmp_path / "50% off")), 4, "5f1e").agents.read_text()
+    text = write_scripts(request(str(tmp_path / "50% off")), 4, "5f1e")[0].read_text()
     assert f"#SBATCH --output='{tmp_path}/50%% off.slurm/logs/%A_%a.log'" in text
     assert "#SBATCH --job-name='tokenmill-50% off'" in text
 

@@ -25,7 +25,7 @@ from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
-from tokenmill.run.inputs import sample_texts
+from tokenmill.run.task import sample_texts
 
 FORMATS = ("arrow-file", "arrow-stream")
 GOOD = ["one good text", "another good text"]

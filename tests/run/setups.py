@@ -10,12 +10,12 @@ from tokenmill.run.machine import Resources
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
 
 
-def setup_for(stored: Path) -> Setup:
+def setup_for(stored: Path, sha256: str = "") -> Setup:
     """A setup whose tokenizer is stored in a folder."""
     spec = TokenizerSpec(
         kind="huggingface",
         encoding="",
-        sha256="",
+        sha256=sha256,
         control_tokens=False,
         largest_id=1,
         unk_id=None,

@@ -18,7 +18,7 @@ from memory_store import MemoryStore
 from tokenmill.core.errors import EngineError
 from tokenmill.run.journal.agents import AgentState, place_of, state_name
 from tokenmill.run.journal.claims import Claims
-from tokenmill.run.shares import Share
+from tokenmill.run.launch import AgentShare
 from tokenmill.store.canonical import canonical_json
 
 BEAT_SECONDS = 20.0
@@ -180,7 +180,7 @@ class Cluster:
         return [node for node in self.nodes if not node.ended]
 
     def _begin(self, index: int, count: int, workers: int, speed: float, skew: float) -> None:
-        share = Share(index, count)
+        share = AgentShare(index, count)
         agent = f"{share.place}-{len(self.nodes):08x}"
         store = DelayedStore(self)
         beat = AgentState(agent=agent, counter=0)

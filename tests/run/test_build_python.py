@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -28,10 +27,8 @@ from tokenmill.core.errors import (
     EngineError,
     InputChangedError,
     UserError,
-    VerificationError,
 )
 from tokenmill.read import units
-from tokenmill.read.sources import find_sources
 from tokenmill.report.contents import stored_run
 from tokenmill.report.sequence import view_sequence
 from tokenmill.run.machine import Resources
@@ -173,21 +170,6 @@ def test_a_fast_object_gives_the_same_dataset_as_its_file(
     report = tokenmill.build(corpus[:1], theirs, tmp_path / "transformers", workers=1)
     assert documents(tmp_path / "transformers") == documents(tmp_path / "file")
     assert report.run.engine != "reference"
-
-
-def test_an_estimate_takes_an_object(corpus: list[Path]) -> None:
-    found = tokenmill.estimate(corpus, ByteTokenizer())
-    assert (found.engine, found.eos_id) == ("reference", 256)
-    assert found.sample_bytes < 5 * (65 << 10)
-
-
-def test_units_of_slow_tokenizers_are_small_enough_to_share(
-    corpus: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 32 << 20)
-    sources = find_sources([str(path) for path in corpus], "auto")
-    assert units.choose_unit_bytes(sources) == 32 << 20
-    assert units.choose_unit_bytes(sources, slow=True) == 1 << 20
 
 
 # What is refused.
@@ -374,11 +356,3 @@ def test_a_dataset_that_carries_its_tokenizer_takes_no_other(
     tokenmill.build(corpus[:1], tokenizer_path, tmp_path / "out", workers=1)
     with pytest.raises(UserError, match="the dataset already contains its tokenizer"):
         tokenmill.verify(tmp_path / "out", tokenizer=tokenizer_path)
-
-
-def test_a_description_that_was_changed_is_found(dataset: Path, tmp_path: Path) -> None:
-    shutil.copytree(dataset, tmp_path / "out")
-    path = tmp_path / "out" / "tokenizer" / "tokenizer-python.json"
-    path.write_bytes(path.read_bytes().replace(b"256", b"257"))
-    with pytest.raises(VerificationError):
-        tokenmill.verify(tmp_path / "out", tokenizer=ByteTokenizer())

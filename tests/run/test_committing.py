@@ -14,8 +14,8 @@ from memory_store import MemoryStore
 from tokenmill.core.records import TokenBatch
 from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.engine import Engine
-from tokenmill.run.journal.receipts import finished_keys
-from tokenmill.run.messages import Outcome, Receipt, receipt_name
+from tokenmill.run.executor import Outcome, Receipt, receipt_name
+from tokenmill.run.journal.ledger import finished_keys
 from tokenmill.run.session import MOST_WAITING, Committed, Committer
 from tokenmill.store.cloud.loop import request_loop, wait
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenmill.core.errors import EngineError, InternalError, StorageError, TokenmillError
-from tokenmill.run.messages import failure
+from tokenmill.run.executor import failure
 
 
 @pytest.mark.parametrize(

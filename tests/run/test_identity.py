@@ -14,8 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpora import random_texts, set_versions
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tokenmill
 from tokenmill.core.errors import (
@@ -26,17 +24,9 @@ from tokenmill.core.errors import (
 )
 from tokenmill.read.sources import find_sources
 from tokenmill.run import task
-from tokenmill.run.identity import (
-    InputIdentity,
-    deciding_libraries,
-    differences,
-    identity_differences,
-    shown,
-    versions,
-)
+from tokenmill.run.agreement import identity_differences
+from tokenmill.run.job import InputIdentity, deciding_libraries, shown, versions
 from tokenmill.store.policies import EncodePolicies, Policies, ReadPolicies
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 
 Build = Callable[..., tokenmill.BuildReport]
 
@@ -263,15 +253,6 @@ def test_a_file_that_was_left_out_as_damaged_is_not_compared(
     assert "cannot be compared, because it was left out as damaged" in caught.value.why
 
 
-def test_an_input_that_has_grown_is_named_with_its_sizes(build: Build, inputs: list[Path]) -> None:
-    build()
-    old = inputs[0].stat().st_size
-    inputs[0].write_bytes(inputs[0].read_bytes() + b"\n")
-    with pytest.raises(OutputConflictError) as caught:
-        build()
-    assert caught.value.why == f"a.jsonl: had {old:,} bytes, has {old + 1:,}"
-
-
 def test_a_limited_dataset_with_a_touched_input_is_not_compared(
     build: Build, inputs: list[Path]
 ) -> None:
@@ -365,24 +346,3 @@ def test_content_is_compared_only_where_nothing_else_differs() -> None:
 def test_of_many_differences_the_first_twelve_are_shown() -> None:
     text = shown([f"key{number}" for number in range(20)])
     assert text.split() == [*(f"key{number}" for number in range(12)), "...", "and", "8", "more"]
-
-
-values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.integers(0, 2) | st.sampled_from(["a", "b"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None)
-@given(values, values)
-def test_two_values_differ_exactly_where_they_are_not_equal(old: Any, new: Any) -> None:
-    equal = _without_nulls(old) == _without_nulls(new)
-    assert (list(differences(old, new, "")) == []) == equal
-
-
-def _without_nulls(value: Any) -> Any:
-    """An absent key and a null are the same to a resumed build."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.units import Unit
-from tokenmill.run.journal.ledger import Ledger
-from tokenmill.run.journal.receipts import _just_above, write_receipt
-from tokenmill.run.messages import Receipt, receipt_name
+from tokenmill.run.executor import Receipt, receipt_name
+from tokenmill.run.journal.ledger import Ledger, _just_above, write_receipt
 from tokenmill.store.objects.folder import FolderStore
 
 KEYS = ("00000000-000000", "00000000-000001")

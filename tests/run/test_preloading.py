@@ -16,8 +16,9 @@ import tokenmill
 from conftest import TEXTS, write_jsonl
 from tokenmill.core.child import Child
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
+from tokenmill.run.executor import Preload
+from tokenmill.run.job import Setup
 from tokenmill.run.machine import Resources
-from tokenmill.run.messages import Preload
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.worker import Preloaded, preload
 
@@ -34,9 +35,9 @@ def order(tokenizer_path: Path) -> Preload:
     )
 
 
-def stored(tokenizer_path: Path, folder: Path) -> Path:
-    (folder / "tokenizer.json").write_bytes(tokenizer_path.read_bytes())
-    return folder
+def setup_of(tokenizer_path: Path) -> Setup:
+    """Asks for the engine of the order."""
+    return setup_for(tokenizer_path.parent, load_tokenizer_file(tokenizer_path).sha256)
 
 
 def loaded(order: Preload) -> Preloaded:
@@ -45,24 +46,16 @@ def loaded(order: Preload) -> Preloaded:
     return found
 
 
-def test_what_the_setup_asks_for_is_there(
-    order: Preload, tokenizer_path: Path, tmp_path: Path
-) -> None:
-    found = loaded(order)
-    assert found.engine_for(setup_for(stored(tokenizer_path, tmp_path))) is found.engine
-
-
 @pytest.mark.parametrize("change", [{"engine": "memo"}, {"resources": Resources(2, "", 6, 2)}])
 def test_another_engine_is_loaded_by_the_setup(
-    order: Preload, tokenizer_path: Path, tmp_path: Path, change: dict[str, object]
+    order: Preload, tokenizer_path: Path, change: dict[str, object]
 ) -> None:
-    setup = setup_for(stored(tokenizer_path, tmp_path))
-    assert loaded(order).engine_for(msgspec.structs.replace(setup, **change)) is None
+    setup, found = setup_of(tokenizer_path), loaded(order)
+    assert found.engine_for(setup) is found.engine
+    assert found.engine_for(msgspec.structs.replace(setup, **change)) is None
     other = loaded(msgspec.structs.replace(order, control_tokens=True))
     assert other.engine_for(setup) is None
-    with (tmp_path / "tokenizer.json").open("ab") as file:
-        file.write(b" ")
-    assert loaded(order).engine_for(setup) is None, "other bytes are stored"
+    assert found.engine_for(setup_for(tokenizer_path.parent, "of other bytes")) is None
 
 
 def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
@@ -82,7 +75,7 @@ def test_waiting_workers_can_read_the_tokenizer_that_the_pool_names(
         code = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
         read = subprocess.check_output([sys.executable, "-c", code, orders[0].path])
         assert read == file.data
-        assert loaded(orders[0]).data == file.data
+        assert loaded(orders[0]).sha256 == file.sha256
 
 
 def test_a_build_of_one_unit_starts_one_worker(

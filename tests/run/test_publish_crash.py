@@ -14,7 +14,7 @@ import tokenmill
 from tokenmill.core.errors import DataError, OutputConflictError, UserError
 from tokenmill.core.options import Overwrite
 from tokenmill.read import units
-from tokenmill.run.journal.receipts import num_finished_units
+from tokenmill.run.journal.ledger import num_finished_units
 from tokenmill.run.tasks import encode as build_module
 from tokenmill.store.files import REPLACED, take_name
 from tokenmill.store.objects.folder import FolderStore

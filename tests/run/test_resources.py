@@ -63,13 +63,6 @@ def test_workers_are_four_fifths_of_the_physical_cores(machine: Machine) -> None
     assert workers() == (8, "80% of 10 physical cores")
 
 
-@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (64, 52)])
-def test_a_part_of_a_worker_is_a_worker(machine: Machine, cores: int, expected: int) -> None:
-    machine.cores = cores
-    machine.affinity = set(range(2 * cores))
-    assert workers()[0] == expected
-
-
 @pytest.mark.parametrize(("cores", "expected"), [(5, 4), (None, 1)])
 def test_a_machine_that_does_not_know_its_physical_cores_counts_logical_ones(
     cores: int | None, expected: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
@@ -82,13 +75,6 @@ def test_a_machine_that_does_not_know_its_physical_cores_counts_logical_ones(
 def test_the_affinity_mask_limits_the_workers(machine: Machine) -> None:
     machine.affinity = {3, 7, 11, 12, 13}
     assert workers() == (4, "80% of 5 cores in the affinity mask")
-
-
-def test_a_system_without_affinity_masks_has_physical_cores(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert workers() == (8, "80% of 10 physical cores")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +94,6 @@ def test_the_cgroup_quota_limits_the_workers(
 ) -> None:
     machine.cpu_max.write_text(cpu_max)
     assert workers() == expected
-
-
-def test_the_user_may_have_more_workers_than_there_are_cores(machine: Machine) -> None:
-    assert workers(workers=100) == (100, "--workers")
 
 
 @pytest.mark.parametrize(

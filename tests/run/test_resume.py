@@ -20,10 +20,6 @@ from corpora import (
     write_corpus,
 )
 
-from tokenmill.cli import main
-from tokenmill.core.errors import Interrupted
-from tokenmill.run import pipeline as build_module
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -101,31 +97,6 @@ def test_a_signal_stops_cleanly_and_prints_the_command_that_resumes(
         tokenmill_here("build", corpus, "--tokenizer", tokenizer_path, "--out", out).returncode == 0
     )
     assert contents(out) == contents(clean)
-
-
-@pytest.mark.parametrize(
-    ("finished", "kept"),
-    [(0, ""), (1, "; 1 finished unit is kept"), (3, "; 3 finished units are kept")],
-)
-def test_an_interrupted_build_says_how_many_units_are_kept(
-    finished: int,
-    kept: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise Interrupted(signal.SIGTERM)
-
-    receipts = tmp_path / "work" / "receipts"
-    receipts.mkdir(parents=True)
-    for part in range(finished):
-        (receipts / f"00000000-{part:06}.json").touch()
-    monkeypatch.setattr(build_module, "build", interrupted)
-    code = main(["build", "corpus", "--tokenizer", "tokenizer.json", "--out", str(tmp_path)])
-    assert code == 143
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"tokenmill: stopped by signal 15{kept}"
 
 
 def test_a_killed_main_process_leaves_no_workers_behind(
@@ -259,18 +230,3 @@ def test_another_build_on_a_complete_dataset_is_refused_unless_it_may_overwrite(
     assert (refused.returncode, "--overwrite" in refused.stderr) == (4, True)
     assert tokenmill_here(*second, "--overwrite").returncode == 0
     assert tokenmill_here("verify", out, "--against-sources").returncode == 0
-
-
-def test_overwrite_spares_a_folder_that_only_looks_like_a_dataset(
-    tokenizer_path: Path, tmp_path: Path
-) -> None:
-    write_corpus(tmp_path / "data", num_files=1, per_file=5)
-    home = tmp_path / "home"
-    (home / "documents").mkdir(parents=True)
-    (home / "documents" / "letter.txt").write_text("dear")
-    (home / "manifest.json").write_text("{}")
-    result = tokenmill_here(
-        "build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", home, "--overwrite"
-    )
-    assert result.returncode == 4
-    assert (home / "documents" / "letter.txt").read_text() == "dear"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill.core.records import DocumentBatch
-from tokenmill.run.units.sampling import chosen, document_hashes
+from tokenmill.run.units.attempt import chosen, document_hashes
 
 GOLDEN = [0x909DD6C7CB290A14, 0xAB3DEBFC08DFF440, 0x66A30507CA95AA83]
 GOLDEN_ID = 0xC11D9F2DEEE2F041
@@ -52,28 +51,6 @@ def test_the_numbers_are_these_on_every_machine_and_in_every_version() -> None:
 def test_a_number_is_splitmix64_of_source_and_position(source: str, positions: list[int]) -> None:
     expected = [splitmix64(source, position) for position in positions]
     assert hashes(positions, source=source) == expected
-
-
-def test_an_id_is_the_key_wherever_its_document_is() -> None:
-    first = hashes([0, 10], ["x", "y"], source="a.jsonl")
-    moved = hashes([77, 5], ["y", "x"], source="b.jsonl")
-    assert first == moved[::-1]
-
-
-def test_a_document_without_an_id_has_the_number_of_its_place() -> None:
-    assert hashes([0, 10], [None, "y"])[0] == hashes([0])[0]
-
-
-def test_an_id_that_is_no_valid_unicode_has_a_number() -> None:
-    assert hashes([0], ["\ud800"]) == [xxhash.xxh3_64_intdigest(b"\xed\xa0\x80")]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
-def test_about_the_share_is_chosen(share: float) -> None:
-    number = 100_000
-    found = chosen(document_hashes("a.jsonl", batch(list(range(number)))), share)
-    deviation = (number * share * (1 - share)) ** 0.5
-    assert abs(int(found.sum()) - number * share) <= 4 * deviation
 
 
 def test_nothing_is_chosen_for_a_share_of_nothing_and_all_for_all() -> None:

@@ -78,7 +78,7 @@ def test_an_error_names_the_file_among_small_ones(tmp_path: Path, tokenizer_path
 
 PEAK = """
 import tokenmill.run.progress as progress
-board = progress.ProgressBoard(1, 2, lambda snapshot: None)
+board = progress.ProgressBoard(1, 2, [])
 board.refresh(force=True)
 before = board.peak_bytes
 del (_ := bytearray(b"x") * 300_000_000)[:]

@@ -15,8 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from corpora import (
     built,
@@ -197,19 +195,6 @@ def test_a_token_of_the_hub_is_written_nowhere(tokenizer_path: Path, tmp_path: P
     said = (built.stdout + built.stderr + failed.stdout + failed.stderr).encode()
     assert written
     assert not any(SECRET.encode() in data for data in [*written, said])
-
-
-def test_a_later_file_without_the_text_column_ends_the_build(
-    tokenizer_path: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    pq.write_table(pa.table({"text": ["one"]}), data / "a.parquet")
-    pq.write_table(pa.table({"body": ["two"]}), data / "b.parquet")
-    result = tokenmill_here("build", data, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
-    assert result.returncode == 2
-    assert "cannot find the column 'text'" in result.stderr
-    assert "b.parquet" in result.stderr
 
 
 @pytest.mark.soak

@@ -13,11 +13,11 @@ import pytest
 
 from tokenmill.core.errors import OutputConflictError, StorageError
 from tokenmill.run.publish import sweep
-from tokenmill.run.room import locked
 from tokenmill.run.workspace import (
     DATASET_OUTPUT,
     Workspace,
     check_output,
+    locked,
 )
 
 
@@ -172,7 +172,7 @@ def test_an_output_that_holds_anything_else_is_refused(tmp_path: Path, names: li
 HOLD = """
 import sys
 from pathlib import Path
-from tokenmill.run.room import locked
+from tokenmill.run.workspace import locked
 from tokenmill.run.publish import sweep
 from tokenmill.run.workspace import Workspace
 with locked(Workspace(Path(sys.argv[1]))):

@@ -11,10 +11,18 @@ import msgspec
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode.exactness import Exam
 from tokenmill.read.units import Unit
-from tokenmill.run.executor import Phase, Tell
+from tokenmill.run.executor import (
+    Assignment,
+    Calibrated,
+    Crashed,
+    Gone,
+    Loaded,
+    Phase,
+    Tell,
+    failure,
+)
 from tokenmill.run.job import Setup
-from tokenmill.run.messages import Assignment, Calibrated, Crashed, Gone, Loaded, failure
-from tokenmill.run.units.unit import UnitRunner
+from tokenmill.run.worker import UnitRunner
 
 ROOM = 5
 

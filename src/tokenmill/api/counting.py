@@ -118,7 +118,7 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
 
 
 def _merge(values: Mapping[str, Any], counted: list[str], overwrite: Overwrite) -> CountReport:
-    from tokenmill.run.tasks.count import merge
+    from tokenmill.run.pipeline import merge
 
     inputs = values["inputs"]
     if len(counted) < len(inputs):

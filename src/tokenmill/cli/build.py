@@ -23,7 +23,7 @@ from tokenmill.run.pool import WorkerPool
 from tokenmill.run.recipe.options import Out, Positive, Recipe
 
 if TYPE_CHECKING:
-    from tokenmill.run.shares import Share
+    from tokenmill.run.launch import AgentShare
     from tokenmill.run.tasks.encode import BuildReport
 
 LAUNCHER_OF = {"slurm": "slurm", "cpus_per_agent": "ray"}
@@ -95,7 +95,7 @@ examples:
             return
         share = None
         if cluster.agent is not None:
-            from tokenmill.run.shares import parse_agent
+            from tokenmill.run.launch import parse_agent
 
             share = parse_agent(cluster.agent, os.environ)
         if recipe.export is not UNSET:
@@ -127,7 +127,7 @@ examples:
                 hint=f"leave it out now; afterwards, run the same command with it, without {flag}",
             )
 
-    def _build(self, recipe: Recipe, share: Share | None, executor: WorkerPool) -> None:
+    def _build(self, recipe: Recipe, share: AgentShare | None, executor: WorkerPool) -> None:
         """Build on this machine. The imports below run while the first worker starts."""
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
         from tokenmill.cli.summary import BUILD, next_line

@@ -16,7 +16,7 @@ from tokenmill.cli.tables import fact_lines, print_json
 from tokenmill.cli.terminal import counted, duration_text, size_text, use_colour
 from tokenmill.core.errors import Interrupted
 from tokenmill.read.source import FetchProgress, Source
-from tokenmill.run.journal.receipts import num_finished_units
+from tokenmill.run.journal.ledger import num_finished_units
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.task import RunEvents
 

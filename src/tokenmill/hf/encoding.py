@@ -24,7 +24,7 @@ from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.hf.summary import logger
 from tokenmill.kernels.permutation import keyed_hash
-from tokenmill.run.units.sampling import place_hashes
+from tokenmill.run.units.attempt import place_hashes
 
 AUTO = "auto"
 CACHE_BYTES = 512 << 20

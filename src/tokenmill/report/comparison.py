@@ -20,7 +20,7 @@ from tokenmill.read.sources import find_source, place_sources
 from tokenmill.report.contents import Part, iter_documents, stored_run
 from tokenmill.run.chat import conversations_of
 from tokenmill.run.recipe.options import ReadOptions
-from tokenmill.run.units.sampling import chosen, document_hashes
+from tokenmill.run.units.attempt import chosen, document_hashes
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME, Run
 

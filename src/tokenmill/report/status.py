@@ -18,8 +18,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.run.agreement import read_job
 from tokenmill.run.journal.agents import AgentState, is_agent, place_of, states
 from tokenmill.run.journal.claims import CLAIMS, failed_agents, noted_failure
-from tokenmill.run.journal.ledger import DAMAGED
-from tokenmill.run.journal.receipts import finished_keys
+from tokenmill.run.journal.ledger import DAMAGED, finished_keys
 from tokenmill.run.publish import stored_manifest
 from tokenmill.run.workspace import JOB_NAME
 from tokenmill.store.manifest import MANIFEST_NAME

@@ -19,7 +19,7 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.load.rows.loss_spans import read_spans
 from tokenmill.read.rendering.transform import Transform, give
 from tokenmill.report.contents import Part
-from tokenmill.run.shares import parse_agent
+from tokenmill.run.launch import parse_agent
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.copying.ends import open_end
 from tokenmill.store.dataset import Dataset, Shard
@@ -88,7 +88,7 @@ def verify(
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
     with dataset_to_verify(folder) as dataset:
-        found = parse_agent(shard or "0/1", os.environ)
+        found = parse_agent(shard or "0/1", os.environ, "shard")
         part = Part(dataset, found.index, found.count)
         result = Verification(dataset, shard=str(found) if shard else "")
         _collect(result, _check_identity, dataset)

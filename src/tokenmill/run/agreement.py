@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ from tokenmill.read.formats.format import Extent, SpooledPart
 from tokenmill.read.source import Source
 from tokenmill.read.sources import pinned_names
 from tokenmill.read.units import Stream, cut_units, feed_stream
-from tokenmill.run.identity import identity_differences, shown, version_differences
-from tokenmill.run.journal.ledger import Ledger
-from tokenmill.run.journal.receipts import read_receipts
-from tokenmill.run.messages import Receipt
+from tokenmill.run.executor import Receipt
+from tokenmill.run.job import InputIdentity, shown, version_differences
+from tokenmill.run.journal.ledger import Ledger, read_receipts
 from tokenmill.run.task import Task
 from tokenmill.run.workspace import JOB_NAME, Workspace
 from tokenmill.store.canonical import canonical_json, sealed, unseal
@@ -185,7 +185,7 @@ def agree_on_finished(
             f"the output folder holds {kind.other}",
             where=workspace.location,
             why=shown(lines),
-            hint=f"choose another folder, or replace {kind.the} with --overwrite",
+            hint=f"choose another folder, or replace the {kind.noun} with --overwrite",
         )
     changed = version_differences(run.versions, now["versions"], task.deciding(run.engine))
     return run, tuple(f"built with {name} {old}; {new} is installed" for name, old, new in changed)
@@ -238,3 +238,66 @@ def _digest(task: Task[Any], extent: Extent, part: SpooledPart | None = None) ->
 def _joined(digests: Iterable[str]) -> str:
     """Return the digest of digests."""
     return xxhash.xxh3_128_hexdigest(b"".join(map(bytes.fromhex, digests)))
+
+
+def identity_differences(
+    stored: Mapping[str, Any], now: Mapping[str, Any], change_of: Callable[[int], str]
+) -> list[str]:
+    """Return the differences between a stored identity and the current one, except libraries.
+
+    `change_of` compares the content of an input, given its index, and returns what has changed, or
+    "". It is called only if everything else is equal, because it reads the whole input.
+
+    Raises:
+        msgspec.ValidationError: The stored data is not an identity.
+    """
+    found = [
+        line
+        for key in now
+        if key not in ("inputs", "versions")
+        for line in differences(stored.get(key), now[key], key)
+    ]
+    inputs = msgspec.convert(stored.get("inputs", []), list[InputIdentity])
+    found += _input_differences(inputs, now["inputs"])
+    if found:
+        return found
+    pairs = enumerate(zip(inputs, now["inputs"], strict=True))
+    touched = [(index, a, b) for index, (a, b) in pairs if a.mtime_ns != b.mtime_ns]
+    return [
+        f"{b.name}: {change}; it has the same size, and was modified {_when(b)}"
+        for index, _, b in touched
+        if (change := change_of(index))
+    ]
+
+
+def _when(known: InputIdentity) -> str:
+    seconds = known.mtime_ns / 1e9 if isinstance(known.mtime_ns, int) else 0
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity]) -> Iterator[str]:
+    """Yield all differences between inputs except modification times."""
+    names = [[known.name for known in side] for side in (old, new)]
+    if names[0] != names[1]:
+        yield from (f"{name}: is no longer an input" for name in names[0] if name not in names[1])
+        yield from (f"{name}: is a new input" for name in names[1] if name not in names[0])
+        if sorted(names[0]) == sorted(names[1]):
+            yield f"the order of the inputs: was {names[0]}, is {names[1]}"
+        return
+    for a, b in zip(old, new, strict=True):
+        if a.bytes != b.bytes:
+            yield f"{b.name}: had {a.bytes:,} bytes, has {b.bytes:,}"
+        elif a.etag != b.etag:
+            yield f"{b.name}: its content changed (its remote version is different)"
+
+
+def differences(old: Any, new: Any, name: str) -> Iterator[str]:
+    """Yield the differences between two JSON values. An absent key equals a null."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys([*old, *new]):
+            yield from differences(old.get(key), new.get(key), f"{name}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (a, b) in enumerate(zip(old, new, strict=True)):
+            yield from differences(a, b, f"{name}[{index}]")
+    elif old != new:
+        yield f"{name}: was {old!r}, is {new!r}"

@@ -2,19 +2,31 @@
 
 A job holds what decides the result: numbers, names and policies, never objects. Its sources and
 units travel with each assignment, because there may be millions of them.
+
+A later attempt must agree with the job, with the names and sizes of inputs (if only a modification
+time differs, the content is compared), and with the versions of libraries that affect its output.
 """
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tokenmill.core.installed import installed_version
+from tokenmill.encode.engine_ranking import MEMO, NATIVE
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.words.splits import Split
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.source import AUTO, Source
 from tokenmill.run.machine import PYTHON_BATCH_BYTES, Resources
 from tokenmill.store.policies import Policies
+
+MAX_SHOWN = 12
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,3 +166,66 @@ class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
     def batch_bytes(self) -> int:
         """The record bytes to read, parse and encode at a time."""
         return PYTHON_BATCH_BYTES if self.job.is_slow else self.resources.batch_bytes
+
+
+class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The name, size and version of an input."""
+
+    name: str
+    bytes: int
+    etag: str | UnsetType = UNSET
+    """The version of a remote file."""
+    mtime_ns: int | UnsetType = UNSET
+    """The modification time of a local file."""
+
+
+def input_identity(source: Source) -> InputIdentity:
+    """Return the identity of an input, which a resumed run must agree with."""
+    name, num_bytes = source.name, source.num_bytes
+    if isinstance(source.version, str):
+        return InputIdentity(name=name, bytes=num_bytes, etag=source.version)
+    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.version)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of all libraries that can affect a dataset."""
+    names = ("tokenmill", "tokenizers", "fastokens", "tiktoken", "sentencepiece")
+    found = {"python": platform.python_version()}
+    for name in (*names, "jinja2", "msgspec", "numpy", "numba", "pyarrow", "xxhash"):
+        try:
+            found[name] = installed_version(name)
+        except ModuleNotFoundError:
+            continue
+    return found
+
+
+def deciding_libraries(kind: str, engine: str, sources: Iterable[Source]) -> frozenset[str]:
+    """Return the libraries that affect the bytes of a build: those that read, encode and write.
+
+    `kind` is the kind of the tokenizer.
+    """
+    names = {"tokenmill", "pyarrow", KINDS[kind].library}
+    formats = {source.format for source in sources} - {AUTO}
+    names.update(*(FORMATS[name].libraries for name in formats))
+    if engine in {NATIVE, MEMO}:
+        names |= {"numba", "python"}  # its kernels, and its Unicode tables
+    return frozenset(names | {engine} & {"fastokens"})
+
+
+def version_differences(
+    old: Mapping[str, str], new: Mapping[str, str], names: Iterable[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (library, version then, version now) for those of `names` that differ.
+
+    Libraries that an old version of this code did not record are skipped.
+    """
+    for name in sorted(names):
+        if name in old and old[name] != new.get(name):
+            yield name, old[name], new.get(name, "none")
+
+
+def shown(lines: Sequence[str]) -> str:
+    """Join differences to the `why` of an error."""
+    more = len(lines) - MAX_SHOWN
+    rest = [f"... and {more} more"] if more > 0 else []
+    return "\n       ".join([*lines[:MAX_SHOWN], *rest])

@@ -8,45 +8,63 @@ agree     store what decides the output, or compare it with what an earlier atte
 read      units with a valid receipt are done
 run       encode, count or measure the other units
 finish    check that the counts balance, and complete the output
+
+    out/                      the output, or the old one until the new one is complete
+    .out.unfinished/new/      the new one, which keeps `work/job.json` until it has the name
+    .out.unfinished/replaced/ the old one, between two renames if names cannot be exchanged
+
+A kill just after the exchange leaves the old output in `new/`, without `work/job.json`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import (
+    InputChangedError,
+    OutputConflictError,
+    UserError,
+    VerificationError,
+)
 from tokenmill.core.options import Overwrite
 from tokenmill.core.records import Advance
 from tokenmill.read.source import Access, Source
 from tokenmill.read.units import decompressed_bytes
-from tokenmill.run.agreement import agree_on_start
+from tokenmill.run.agreement import OnCompare, agree_on_start
 from tokenmill.run.executor import Executor
-from tokenmill.run.inputs import access_of
+from tokenmill.run.launch import AgentShare
 from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
-from tokenmill.run.recipe.options import CountRecipe, Recipe, ResourceOptions
-from tokenmill.run.room import How, found_before, locked, room_for
+from tokenmill.run.recipe.options import CountRecipe, MeasureRecipe, Recipe
 from tokenmill.run.running import Running
-from tokenmill.run.shares import Share
-from tokenmill.run.task import AnyRecipe, Departure, RunEvents, Task
+from tokenmill.run.task import AnyRecipe, Departure, RunEvents, Task, access_of
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 from tokenmill.run.workspace import (
     DATASET_OUTPUT,
+    JOB_NAME,
+    How,
     OutputKind,
+    Workspace,
+    locked,
     open_workspace,
 )
+from tokenmill.store.files import refuse_fixed, remove_folder, storage_errors
 from tokenmill.store.objects.opening import refuse_unsafe
 
 if TYPE_CHECKING:
     from tokenmill.encode.measure.tallies import Tally
+    from tokenmill.encode.words.splits import Split
     from tokenmill.run.tasks.count import CountReport, CountTask
-    from tokenmill.run.tasks.measure import MeasuredTokenizer, Measuring
+    from tokenmill.run.tasks.measure import MeasuredTokenizer
 
 R = TypeVar("R")
 
@@ -66,7 +84,7 @@ def build(
     overwrite: Overwrite = False,
     events: BuildEvents | None = None,
     executor: Executor | None = None,
-    share: Share | None = None,
+    share: AgentShare | None = None,
 ) -> BuildReport | Departure:
     """Build a dataset, or resume a build: units with a receipt are not run again.
 
@@ -91,8 +109,7 @@ def build(
     def resolve(access: Access, executor: Executor) -> EncodeTask:
         return EncodeTask.resolve(recipe, tokenizer, access, executor)
 
-    how = _How(overwrite, events, executor, share)
-    report = _run(resolve, recipe, DATASET_OUTPUT, how)
+    report = _run(resolve, recipe, DATASET_OUTPUT, events, overwrite, executor, share)
     if recipe.pack.sequence_length is None or isinstance(report, Departure):
         return report
     if share is None or report.snapshot is not None:  # only the agent that published packs
@@ -152,16 +169,15 @@ def count(
     def resolve(access: Access, executor: Executor) -> CountTask:
         return CountTask.resolve(recipe, sources, access, executor)
 
-    how = _How(overwrite, events or CountEvents(), executor)
-    report = _run(resolve, recipe, COUNTS_OUTPUT, how)
+    events = events or CountEvents()
+    report = _run(resolve, recipe, COUNTS_OUTPUT, events, overwrite, executor)
     assert isinstance(report, CountReport)
     return report
 
 
 def measure(
     tokenizer: MeasuredTokenizer,
-    asked: Measuring,
-    options: ResourceOptions | None = None,
+    recipe: MeasureRecipe,
     advance: Advance = lambda stage, done, total: None,
 ) -> Tally:
     """Measure how a tokenizer encodes all documents. The number of workers changes nothing.
@@ -171,41 +187,92 @@ def measure(
         EngineError: a text cannot be encoded, or no engine matches the reference.
         TokenmillError: see `tokenmill.core.errors`.
     """
-    from tokenmill.run.tasks.measure import SMALL_BYTES, MeasureRecipe, MeasureTask
+    from tokenmill.run.tasks.measure import SMALL_BYTES, MeasureTask
 
-    small = sum(map(decompressed_bytes, asked.sources)) <= SMALL_BYTES
-    resources = options or ResourceOptions(workers=1 if small else None)
+    resources = recipe.resources
+    small = sum(map(decompressed_bytes, recipe.sources)) <= SMALL_BYTES
     if small and resources.workers is None:
         resources = msgspec.structs.replace(resources, workers=1)
     events = RunEvents[MeasureTask](
         on_progress=lambda shot: advance("documents", shot.done_bytes, shot.total_bytes)
     )
     with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        recipe = MeasureRecipe(out=folder, resources=resources)
+        placed = msgspec.structs.replace(recipe, out=folder, resources=resources)
 
         def resolve(_: Access, executor: Executor) -> MeasureTask:
-            return MeasureTask.resolve(recipe, tokenizer, asked, executor)
+            return MeasureTask.resolve(placed, tokenizer, executor)
 
-        tally = _run(resolve, recipe, DATASET_OUTPUT, _How(False, events))
+        tally = _run(resolve, placed, DATASET_OUTPUT, events)
         assert not isinstance(tally, Departure)
         return tally
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How a run is carried out, which changes nothing in its output."""
+def merge(
+    inputs: Sequence[str],
+    out: str,
+    *,
+    split: Split | None = None,
+    min_count: int = 1,
+    overwrite: Overwrite = False,
+) -> CountReport:
+    """Add up folders of counts.
 
-    overwrite: Overwrite
-    events: RunEvents[Any]
-    executor: Executor | None = None
-    share: Share | None = None
+    Args:
+        inputs: folders of counts.
+        out: the output folder.
+        split: the split that all counts must have been made with. None accepts any.
+        min_count: leave out words that occur less often in their group.
+        overwrite: replace what the output folder holds.
+
+    Raises:
+        UserError: the counts were made with different splits or groups.
+        OutputConflictError: the output folder already holds counts.
+        TokenmillError: see `tokenmill.core.errors`.
+    """
+    from tokenmill.run.tasks.count import COUNTS_OUTPUT, CountReport  # loads a compiler
+    from tokenmill.store.counts.folder import merge_counts, open_counts
+
+    paths = [Path(name).resolve() for name in inputs]
+    if Path(out).resolve() in paths:
+        why = "merged counts need a new folder"
+        raise UserError("an input is also the output folder", where=out, why=why)
+    for name, path in zip(inputs, paths, strict=True):
+        if paths.count(path) > 1:
+            why = "its words would be counted twice"
+            raise UserError("an input is named twice", where=name, why=why)
+    folders = [open_counts(name) for name in inputs]
+    found = folders[0].split
+    if split and split.steps != found.steps:
+        raise UserError(
+            "the words were counted with another split",
+            where=str(folders[0].folder),
+            why=f"their split is {found.name or 'custom'}, --split is {split.name or 'custom'}",
+            hint="omit --split, or count again",
+        )
+    with (
+        open_workspace(out, COUNTS_OUTPUT) as workspace,
+        _room_for(None, workspace, overwrite) as (place, _),
+    ):
+        if not overwrite and (workspace.is_complete() or workspace.is_begun()):
+            what = "word counts" if workspace.is_complete() else "an unfinished count"
+            hint = "choose another folder, or replace them with --overwrite"
+            raise OutputConflictError(f"the output folder holds {what}", where=out, hint=hint)
+        place.remove_output()
+        merge_counts(folders, place.folder, min_count)
+        return CountReport(open_counts(place.take_name().folder))
 
 
-def _run(resolve: Resolve[R], recipe: AnyRecipe, output: OutputKind, how: _How) -> R | Departure:
+def _run(
+    resolve: Resolve[R],
+    recipe: AnyRecipe,
+    output: OutputKind,
+    events: RunEvents[Any],
+    overwrite: Overwrite = False,
+    executor: Executor | None = None,
+    share: AgentShare | None = None,
+) -> R | Departure:
     """Go the way from options to the result; see the top of this module."""
-    events, overwrite = how.events, how.overwrite
     with contextlib.ExitStack() as stack:
-        executor = how.executor
         if executor is None:
             executor = stack.enter_context(WorkerPool(choose_resources(recipe.resources)))
         scratch = recipe.resources.scratch
@@ -219,17 +286,88 @@ def _run(resolve: Resolve[R], recipe: AnyRecipe, output: OutputKind, how: _How) 
             )
         access = access_of(recipe.read, recipe.resources, events.on_download)
         task = resolve(access, executor)
-        lock: How = "together" if how.share else "either" if task.takes_agents else "alone"
+        lock: How = "together" if share else "either" if task.takes_agents else "alone"
         lock = "alone" if overwrite else lock
-        if not overwrite and (found := found_before(workspace, task, lock, events.on_compare)):
+        if not overwrite and (found := _found_before(workspace, task, lock, events.on_compare)):
             return found
         in_process = task.resources.num_workers == 1 and isinstance(executor, WorkerPool)
         task = task.prepared(access, in_process=in_process)
-        place, alone = stack.enter_context(room_for(task, workspace, overwrite, lock))
+        place, alone = stack.enter_context(_room_for(task, workspace, overwrite, lock))
         if not alone:
             refuse_unsafe(place.store)
         if place.is_complete():  # by another process, or by one that was killed just afterwards
             place.take_name()
             return task.found(workspace, events.on_compare)
         events.on_prepared(task)
-        return Running(place, task, events, executor, how.share, alone).run()
+        return Running(place, task, events, executor, share, alone).run()
+
+
+def _found_before(workspace: Workspace, task: Task[R], how: How, on_compare: OnCompare) -> R | None:
+    """Return the result of a finished output, or None if there is work left.
+
+    Raises:
+        InputChangedError: the output holds an unfinished run with other inputs or options.
+    """
+    if not (workspace.is_complete() or workspace.is_begun()):
+        return None
+    with locked(workspace, how):
+        if workspace.is_complete():
+            return task.found(workspace, on_compare)
+        agree_on_start(workspace, task, on_compare)
+    return None
+
+
+@contextmanager
+def _room_for(
+    task: Task[Any] | None,
+    workspace: Workspace,
+    overwrite: Overwrite,
+    how: How = "alone",
+) -> Iterator[tuple[Workspace, bool]]:
+    """Lock the output and make room for a run that begins with `task`; None cannot be resumed.
+
+    Yields where the run writes, and whether no other agent can be writing there. A complete output
+    is replaced by `Workspace.take_name`, unless it is to be removed first.
+
+    Raises:
+        OutputConflictError: another run holds the lock, or the output holds files of someone else.
+    """
+    beside = workspace.beside() if overwrite else None
+    if beside and overwrite != "first" and workspace.is_complete():
+        with _room_beside(task, workspace, beside):
+            yield beside, True
+        return
+    with locked(workspace, how) as alone:
+        if beside and beside.folder.parent.is_dir():
+            with locked(beside), storage_errors("remove an unfinished output", beside.folder):
+                remove_folder(beside.folder.parent)
+        if alone:
+            workspace.make_room(overwrite=bool(overwrite))
+        yield workspace, alone
+
+
+@contextmanager
+def _room_beside(task: Task[Any] | None, old: Workspace, new: Workspace) -> Iterator[None]:
+    """Lock a complete output and the folder beside it. A run that has not begun leaves nothing."""
+    hint = "run it from another folder, or remove the old output with --overwrite=first"
+    refuse_fixed(Path(os.path.realpath(old.folder)), hint)
+    with locked(new):
+        try:
+            with locked(old):
+                old.refuse_strangers()
+                old.store.remove([JOB_NAME])  # after the exchange, only the new output may have it
+                if not _can_resume(new, task):
+                    new.remove_output()
+                yield
+        finally:
+            with contextlib.suppress(OSError):
+                if new.folder.is_dir() and not new.is_begun():
+                    remove_folder(new.folder.parent)
+
+
+def _can_resume(new: Workspace, task: Task[Any] | None) -> bool:
+    if task is not None and new.is_begun():
+        with contextlib.suppress(InputChangedError, OutputConflictError, VerificationError):
+            agree_on_start(new, task, lambda source: None)
+            return True
+    return False

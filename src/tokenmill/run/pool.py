@@ -68,7 +68,7 @@ class WorkerPool:
         Does nothing for tokenizers that consist of more than one file.
         """
         from tokenmill.encode.kinds import KINDS
-        from tokenmill.run.messages import Preload
+        from tokenmill.run.executor import Preload
 
         if not self._waiting or KINDS[file.kind].is_described or file.rank_encoding:
             return

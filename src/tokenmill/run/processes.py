@@ -19,9 +19,7 @@ import psutil
 from tokenmill.core.child import Child
 from tokenmill.core.errors import EngineError, InternalError, TokenmillError
 from tokenmill.read.units import Unit
-from tokenmill.run.executor import Phase, Tell
-from tokenmill.run.job import Setup
-from tokenmill.run.messages import (
+from tokenmill.run.executor import (
     LONG_BATCH,
     Advanced,
     Assignment,
@@ -35,11 +33,13 @@ from tokenmill.run.messages import (
     Gone,
     Loaded,
     Outcome,
-    Replaced,
+    Phase,
     Report,
+    Tell,
     failure,
 )
-from tokenmill.run.units.unit import UnitRunner
+from tokenmill.run.job import Setup
+from tokenmill.run.worker import UnitRunner
 
 MOST_REPORTS = 200
 """Reports of progress a second, of all workers together."""
@@ -252,9 +252,7 @@ class Processes:
         """Replace a process that has nothing left to commit by a fresh one."""
         self._processes.remove(process)
         process.end()
-        self._tell(process.child.pid, Gone(()))
-        if process.full:
-            self._tell(process.child.pid, Replaced())
+        self._tell(process.child.pid, Gone((), was_full=process.full))
         return self._add()
 
     def _hear(self, process: Process, message: Report) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from tokenmill.core.child import child_pids
 from tokenmill.read.units import Unit
-from tokenmill.run.messages import Receipt, Tally
+from tokenmill.run.executor import Receipt, Tally
 
 REFRESH_SECONDS = 0.25
 MEMORY_SECONDS = 1.0
@@ -60,14 +61,12 @@ class ProgressBoard:
 
     total_bytes: int
     token_bytes: int
-    listener: Listener
+    listeners: list[Listener]
     pids: Callable[[], set[int]] = set
     """Returns the process ids of workers on this machine."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of all workers by stage. `start` is the slowest load of an engine. `flush_wait` is
     the time spent only waiting for the disk."""
-    listeners: list[Listener] = field(default_factory=list)
-    """More listeners."""
     num_awaited: int = 0
     """See `Snapshot.num_awaited`."""
     num_recycled: int = 0
@@ -78,9 +77,9 @@ class ProgressBoard:
     _resumed_bytes: int = 0
     _totals: Tally = field(default_factory=Tally)
     _shown: float = 0.0
-    _measured: float = 0.0
     _next_measure: float = 0.0
-    _cpu: tuple[float, float] = (0.0, 0.0)
+    _cpu: tuple[float, float] | None = None
+    """When the CPU seconds of all processes were measured last, and what they were."""
     _cores: float = 0.0
     _memory: int = 0
     _peak_memory: int = 0
@@ -134,26 +133,24 @@ class ProgressBoard:
             self._shown = now
             self._measure(now)
             shot = self.snapshot()
-            for listener in (self.listener, *self.listeners):
+            for listener in self.listeners:
                 listener(shot)
 
     def snapshot(self) -> Snapshot:
         """Return the current progress."""
-        running = [tally for _, tally in self._running.values()]
-        part = sum(
-            min(int(tally.bytes * self._ratio), unit.num_bytes)
-            for unit, tally in self._running.values()
-        )
-        tokens = self._totals.tokens + sum(tally.tokens for tally in running)
+        sums, done_bytes = msgspec.structs.replace(self._totals), self._done_bytes
+        for unit, tally in self._running.values():
+            sums.add(tally)
+            done_bytes += min(int(tally.bytes * self._ratio), unit.num_bytes)
         return Snapshot(
             elapsed_seconds=time.monotonic() - self._started,
-            done_bytes=min(self._done_bytes + part, self.total_bytes),
+            done_bytes=min(done_bytes, self.total_bytes),
             total_bytes=self.total_bytes,
-            read_bytes=self._totals.bytes + sum(tally.bytes for tally in running),
-            written_bytes=tokens * self.token_bytes,
-            documents=self._totals.documents + sum(tally.documents for tally in running),
-            tokens=tokens,
-            rejected=self._totals.rejected + sum(tally.rejected for tally in running),
+            read_bytes=sums.bytes,
+            written_bytes=sums.tokens * self.token_bytes,
+            documents=sums.documents,
+            tokens=sums.tokens,
+            rejected=sums.rejected,
             num_workers=len(self.pids()),
             cpu_cores=self._cores,
             memory_bytes=self._memory,
@@ -173,36 +170,37 @@ class ProgressBoard:
         return max(self._peak_memory, resident if resident > self._resident_before else 0)
 
     def _count(self, receipt: Receipt) -> None:
-        for counts in receipt.counts.values():
-            self._totals.bytes += counts.record_bytes
-            self._totals.documents += counts.documents
-            self._totals.tokens += counts.tokens
-            self._totals.rejected += counts.num_rejected
-
-    def _all_pids(self) -> set[int]:
-        """Return the main process, the workers, and the processes that parse tables for them."""
-        own, workers = psutil.Process(), self.pids()
-        return {own.pid, *workers, *child_pids()} | {
-            child.pid for child in own.children(recursive=True) if child.ppid() in workers
-        }
+        for each in receipt.counts.values():
+            self._totals.add(
+                Tally(
+                    bytes=each.record_bytes,
+                    documents=each.documents,
+                    tokens=each.tokens,
+                    rejected=each.num_rejected,
+                )
+            )
 
     def _measure(self, now: float) -> None:
         if now < self._next_measure:
             return
         begun = time.thread_time()
-        cpu, memory = _usage(self._all_pids())
-        if self._measured:
+        cpu, memory = _usage(self.pids())
+        if self._cpu:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
-        self._cpu, self._measured, self._memory = (now, cpu), now, memory
+        self._cpu, self._memory = (now, cpu), memory
         self._peak_memory = max(self._peak_memory, memory)
         spent = time.thread_time() - begun
         self._next_measure = now + max(MEMORY_SECONDS, spent / MOST_TIME)
 
 
-def _usage(pids: set[int]) -> tuple[float, int]:
-    """Return CPU seconds and memory of processes, with shared pages counted once if possible."""
-    cpu, memory = 0.0, 0
-    for pid in pids:
+def _usage(workers: set[int]) -> tuple[float, int]:
+    """Return CPU seconds and memory of this process, its workers, and the parsers of both.
+
+    Shared pages are counted once if possible.
+    """
+    own, cpu, memory = psutil.Process(), 0.0, 0
+    parsers = {child.pid for child in own.children(recursive=True) if child.ppid() in workers}
+    for pid in {own.pid, *workers, *child_pids(), *parsers}:
         try:
             process = psutil.Process(pid)
             times = process.cpu_times()

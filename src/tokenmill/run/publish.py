@@ -19,7 +19,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
 from tokenmill.read.source import Source
-from tokenmill.run.messages import Receipt
+from tokenmill.run.executor import Receipt
 from tokenmill.run.workspace import (
     WORK_FOLDERS,
     Workspace,

@@ -21,7 +21,7 @@ import msgspec
 
 from tokenmill.core.errors import EngineError, StorageError, TokenmillError, UserError
 from tokenmill.core.installed import install_command
-from tokenmill.run.identity import versions
+from tokenmill.run.job import versions
 from tokenmill.run.launch import LaunchRequest
 from tokenmill.run.ray_agents import (
     Answer,

@@ -15,12 +15,12 @@ import msgspec
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import UserError
 from tokenmill.run.agreement import JOB_VARIABLE
-from tokenmill.run.identity import versions
-from tokenmill.run.messages import failure
+from tokenmill.run.executor import failure
+from tokenmill.run.job import versions
+from tokenmill.run.launch import AgentShare
 from tokenmill.run.pipeline import BuildEvents, begin, build
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.shares import Share
 from tokenmill.run.task import Departure
 
 START_SECONDS = 120.0
@@ -125,7 +125,7 @@ class AgentActor:
 
         print(f"agent {order.index} of {order.num_agents}: {order.recipe.out}", flush=True)
         events = BuildEvents(on_engine=on_engine, on_progress=on_progress)
-        share = Share(order.index, order.num_agents)
+        share = AgentShare(order.index, order.num_agents)
         report = build(order.recipe, share=share, events=events)
         if isinstance(report, Departure):
             return Leaving()

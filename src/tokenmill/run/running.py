@@ -26,17 +26,15 @@ from tokenmill.encode.exactness import (
 )
 from tokenmill.read.units import Unit, decompressed_bytes
 from tokenmill.run.agreement import agree_on_start
-from tokenmill.run.executor import Executor, Phase
-from tokenmill.run.identity import versions
-from tokenmill.run.job import Limit, Setup
+from tokenmill.run.executor import Executor, Phase, Receipt
+from tokenmill.run.job import Limit, Setup, versions
 from tokenmill.run.journal.agents import attempts_of
 from tokenmill.run.journal.claims import Claims, present
 from tokenmill.run.journal.ledger import Ledger
-from tokenmill.run.messages import Receipt
+from tokenmill.run.launch import AgentShare
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.publish import describe_rows
 from tokenmill.run.session import Session
-from tokenmill.run.shares import Share
 from tokenmill.run.task import Departure, Ended, R, RunEvents, Task
 from tokenmill.run.work import WorkQueue
 from tokenmill.run.workspace import Workspace
@@ -51,7 +49,7 @@ class Running(Generic[R]):
     task: Task[R]
     events: RunEvents[Any]
     executor: Executor
-    share: Share | None
+    share: AgentShare | None
     alone: bool
     """Whether no other agent can be working on this run."""
     started: float = field(default_factory=time.monotonic)
@@ -97,7 +95,7 @@ class Running(Generic[R]):
         self.ledger = Ledger(workspace.store, task.items, task.job.limit, task.versions_for)
         if self.alone:
             self.ledger.read_all()
-        self.board = ProgressBoard(task.num_bytes, task.token_bytes, self.events.on_progress)
+        self.board = ProgressBoard(task.num_bytes, task.token_bytes, [self.events.on_progress])
         units = {item.key: item for item in task.items if isinstance(item, Unit)}
         self.board.resume(self.ledger.receipts, units)
         return self.ledger

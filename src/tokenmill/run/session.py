@@ -18,24 +18,24 @@ from tokenmill.core.errors import DamagedInputError, EngineError, InternalError,
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import REFERENCE
 from tokenmill.encode.exactness import CalibrationVetoError, audit
-from tokenmill.run.executor import Executor, Phase, Workers
-from tokenmill.run.job import NO_LIMIT, Limit
-from tokenmill.run.journal.ledger import LIMITED, Ledger
-from tokenmill.run.journal.receipts import write_receipt
-from tokenmill.run.messages import (
+from tokenmill.run.executor import (
     Advanced,
     Assignment,
     Calibrated,
     Crashed,
     Encoded,
     Event,
+    Executor,
     Failed,
     Gone,
     Loaded,
     Outcome,
+    Phase,
     Receipt,
-    Replaced,
+    Workers,
 )
+from tokenmill.run.job import NO_LIMIT, Limit
+from tokenmill.run.journal.ledger import LIMITED, Ledger, write_receipt
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.run.work import Work, WorkQueue
 from tokenmill.store.cloud.loop import check_waits
@@ -69,7 +69,6 @@ class Session:
     damaged: dict[int, TokenmillError] = field(default_factory=dict)
     """The errors of damaged sources, by index. For each source, the error of its first unit."""
     _started: dict[str, Work] = field(default_factory=dict)
-    _encoding: set[str] = field(default_factory=set)
     _damaged_keys: dict[int, str] = field(default_factory=dict)
     """The keys of the units with these errors, by source."""
     _calibrated: set[int] = field(default_factory=set)
@@ -111,17 +110,16 @@ class Session:
             self.board.num_awaited = 0 if self._started else self.queue.num_awaited
             workers.wait(POLL_SECONDS)
             self._count_committed()
+            self._note_idleness()
             self.board.refresh()
         self._collect_feed_failures()
 
     def _start_units(self) -> None:
-        while self._has_room() and (work := self.queue.take()):
+        while self._workers.room() and self._committer.has_room and (work := self.queue.take()):
             if self.limit != NO_LIMIT and not work.crashes:
                 work.unit = replace(work.unit, key=work.unit.key + LIMITED)
-            key = work.unit.key
-            self._started[key] = work
-            self._encoding.add(key)
-            self._end_idleness()
+            self._started[work.unit.key], work.is_written = work, False
+            self._note_idleness()
             self.board.start(work.unit)
             assignment = Assignment(
                 unit=work.unit,
@@ -133,9 +131,6 @@ class Session:
             )
             self._workers.start(assignment, self.queue.upcoming())
 
-    def _has_room(self) -> bool:
-        return self._workers.room() > 0 and self._committer.has_room
-
     def _hear(self, worker: int, event: Event) -> None:
         match event:
             case Calibrated():
@@ -143,30 +138,26 @@ class Session:
                 for outcome in self._held.pop(worker, []):
                     self._commit(outcome)
             case Outcome():
-                self._encoded(event.receipt.key)
-                if worker in self._calibrated:
-                    self._commit(event)
-                else:
-                    self._held.setdefault(worker, []).append(event)
+                self._commit_or_hold(worker, event)
             case Failed():
                 self._failed(worker, event)
             case Crashed():
                 self._crashed(event)
             case Gone():
                 self._gone(worker, event)
-            case _:
-                self._book(event)
-
-    def _book(self, event: Loaded | Advanced | Encoded | Replaced) -> None:
-        match event:
             case Loaded(seconds):
                 self.board.engine_loaded(seconds)
             case Advanced(key, tally):
                 self.board.advance(key, tally)
-            case Encoded(key):
-                self._encoded(key)
-            case Replaced():
-                self.board.num_recycled += 1
+            case Encoded(key) if key in self._started:
+                self._started[key].is_written = True
+                self._note_idleness()
+
+    def _commit_or_hold(self, worker: int, outcome: Outcome) -> None:
+        if worker in self._calibrated:
+            self._commit(outcome)
+        else:
+            self._held.setdefault(worker, []).append(outcome)
 
     def _commit(self, outcome: Outcome) -> None:
         """Audit a finished unit and write its receipt, here or in a thread.
@@ -199,7 +190,7 @@ class Session:
         """Record a unit with a receipt, and stop the queue if a limit is reached."""
         receipt = committed.receipt
         self.ledger.count(receipt)
-        work = self._take_back(receipt.key)
+        work = self._started.pop(receipt.key)
         if committed.audit_seconds:
             self.board.spend("audit", committed.audit_seconds)
         self.board.finish(work.unit, receipt, committed.outcome.seconds)
@@ -222,11 +213,11 @@ class Session:
             self.damaged[event.source] = error
         self.board.drop(event.key)
         with contextlib.suppress(FileNotFoundError):
-            self.queue.release(self._take_back(event.key))
+            self.queue.release(self._started.pop(event.key))
 
     def _crashed(self, event: Crashed) -> None:
         """Run a crashed unit once more, on a fresh worker, document by document."""
-        work = self._take_back(event.key)
+        work = self._started.pop(event.key)
         work.crashes += 1
         tally = self.board.drop(event.key)
         if work.crashes > MAX_CRASHES:
@@ -245,15 +236,15 @@ class Session:
     def _give_up(self, key: str, error: TokenmillError) -> None:
         """Leave a failed unit to another agent. Without other agents, the phase ends."""
         self.board.drop(key)
-        work = self._take_back(key)
+        work = self._started.pop(key)
         if not self.queue.give_up(work.unit, error):
             raise error
         self.queue.release(work)
 
     def _gone(self, worker: int, event: Gone) -> None:
         """Hand out the units of an ended worker again. Two deaths on the exam reject the engine."""
-        if event.exam:
-            self._exam_deaths += 1
+        self.board.num_recycled += event.was_full
+        self._exam_deaths += bool(event.exam)
         if self._exam_deaths > MAX_CRASHES:
             engine = self.phase.setup.engine
             kind = EngineError if self._calibrated else CalibrationVetoError
@@ -262,24 +253,14 @@ class Session:
         held = [outcome.receipt.key for outcome in self._held.pop(worker, [])]
         for key in (*event.keys, *held):
             self.board.drop(key)
-            self.queue.put_back(self._take_back(key))
+            self.queue.put_back(self._started.pop(key))
 
-    def _take_back(self, key: str) -> Work:
-        self._encoded(key)
-        work = self._started.pop(key)
-        if not self._started:
-            self._end_idleness()
-        return work
-
-    def _encoded(self, key: str) -> None:
-        self._encoding.discard(key)
-        if not self._encoding and not self._idle_since:
-            self._idle_since = time.monotonic()
-
-    def _end_idleness(self) -> None:
+    def _note_idleness(self) -> None:
+        now = time.monotonic()
         if self._idle_since:
-            self.board.spend("flush_wait", time.monotonic() - self._idle_since)
-            self._idle_since = 0.0
+            self.board.spend("flush_wait", now - self._idle_since)
+        works = self._started.values()
+        self._idle_since = now if works and all(work.is_written for work in works) else 0.0
 
     def _collect_feed_failures(self) -> None:
         """Treat failures of streams like failures of units."""

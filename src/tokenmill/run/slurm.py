@@ -16,7 +16,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.core.errors import StorageError, UserError
@@ -48,28 +47,6 @@ exec {command}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """The two sbatch files of a build."""
-
-    folder: Path
-
-    @property
-    def agents(self) -> Path:
-        """The file of the array."""
-        return self.folder / "agents.sbatch"
-
-    @property
-    def finish(self) -> Path:
-        """The file of the job that runs after the array."""
-        return self.folder / "finish.sbatch"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of the jobs' output."""
-        return self.folder / "logs"
-
-
 def launch(request: LaunchRequest) -> None:
     """Write and submit the two sbatch files, and show the commands to watch and stop the build.
 
@@ -93,14 +70,14 @@ def launch(request: LaunchRequest) -> None:
     if not job:
         request.say(f"the build is finished: the dataset is in {request.recipe.out}")
         return
-    scripts = write_scripts(request, num_agents, job)
-    array = _submitted(scripts.agents)
-    finish = _submitted(scripts.finish, f"--dependency=afterany:{array}")
+    agents, rest = write_scripts(request, num_agents, job)
+    array = _submitted(agents)
+    finish = _submitted(rest, f"--dependency=afterany:{array}")
     out = request.recipe.out
     for line in (
         f"{'submitted':>12}  array {array} of {num_agents:,} agents, then job {finish} to finish",
-        f"{'scripts':>12}  {scripts.agents}, {scripts.finish}",
-        f"{'logs':>12}  {scripts.logs}",
+        f"{'scripts':>12}  {agents}, {rest}",
+        f"{'logs':>12}  {agents.with_name('logs')}",
         f"{'watch':>12}  {shlex.join(['tokenmill', 'status', out])}",
         f"{'':>12}  squeue -j {array},{finish}",
         f"{'stop':>12}  scancel {finish} {array}; the same command resumes",
@@ -108,8 +85,8 @@ def launch(request: LaunchRequest) -> None:
         request.say(line)
 
 
-def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
-    """Write the sbatch files of the agents and of the finishing job next to the output.
+def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> tuple[Path, Path]:
+    """Write and return the sbatch files of the agents and of the finishing job.
 
     Agents check that the output holds `job`, so they fail on a machine that does not share it.
 
@@ -117,11 +94,11 @@ def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
         UserError: the sbatch options cannot be parsed, or a path cannot be written into the files.
         StorageError: the files cannot be written.
     """
-    scripts = Scripts(_folder_of(request.recipe.out))
+    folder = _folder_of(request.recipe.out)
+    files = folder / "agents.sbatch", folder / "finish.sbatch"
     extra = _extra_options(str(request.options.get("slurm") or ""))
-    logs = str(scripts.logs).replace("%", "%%")
-    name, agent = f"tokenmill-{scripts.folder.stem}", [sys.executable, "-m", "tokenmill"]
-    agent += request.command
+    logs = str(folder / "logs").replace("%", "%%")
+    name, agent = f"tokenmill-{folder.stem}", [sys.executable, "-m", "tokenmill", *request.command]
     values = {
         "stop_seconds": STOP_SECONDS,
         "folder": _word(str(Path.cwd())),
@@ -132,7 +109,7 @@ def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
     agents = SCRIPT.format(
         what=f"{num_agents} agents of one build, one per machine.",
         by_hand="Submit it as often as you like, with any size: sbatch "
-        + shlex.quote(str(scripts.agents)),
+        + shlex.quote(str(files[0])),
         name=_word(name),
         array=f"#SBATCH --array=0-{num_agents - 1}\n",
         log=_word(f"{logs}/%A_%a.log"),
@@ -142,18 +119,18 @@ def write_scripts(request: LaunchRequest, num_agents: int, job: str) -> Scripts:
     finish = SCRIPT.format(
         what="One agent that finishes what the array leaves.",
         by_hand="To submit it by hand: sbatch --dependency=afterany:ARRAY "
-        + shlex.quote(str(scripts.finish)),
+        + shlex.quote(str(files[1])),
         name=_word(f"{name}-finish"),
         array="",
         log=_word(f"{logs}/finish-%j.log"),
         command=_in_lines(agent),
         **values,
     )
-    with storage_errors("write the sbatch files", scripts.folder):
-        scripts.logs.mkdir(parents=True, exist_ok=True)
-        scripts.agents.write_text(agents)
-        scripts.finish.write_text(finish)
-    return scripts
+    with storage_errors("write the sbatch files", folder):
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        for file, text in zip(files, (agents, finish), strict=True):
+            file.write_text(text)
+    return files
 
 
 def _folder_of(out: str) -> Path:

@@ -15,55 +15,44 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from tokenmill.core.errors import EngineError
+from tokenmill.core.errors import DataError, EngineError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.exactness import Exam
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import probe
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import FORMATS, Extent
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
-from tokenmill.read.source import Access, FetchListener, Source
-from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units
-from tokenmill.run.identity import deciding_libraries, input_identity, versions
-from tokenmill.run.inputs import ready_sources, sample_texts
-from tokenmill.run.job import Job
+from tokenmill.read.places.folders import is_glob, matches
+from tokenmill.read.source import Access, FetchListener, ReadMode, Source
+from tokenmill.read.sources import check_before_fetch, check_fields, fetch_sources
+from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units, decompressed_bytes
+from tokenmill.run.job import Job, deciding_libraries, input_identity, versions
 from tokenmill.run.journal.ledger import Ledger, Reused
 from tokenmill.run.machine import Resources
 from tokenmill.run.progress import Listener, ProgressBoard, Snapshot
-from tokenmill.run.recipe.options import LimitOptions, ReadOptions, ResourceOptions
-from tokenmill.run.workspace import OutputKind, Workspace
+from tokenmill.run.recipe.options import (
+    CountRecipe,
+    MeasureRecipe,
+    ReadOptions,
+    Recipe,
+    ResourceOptions,
+)
+from tokenmill.run.workspace import Workspace
+from tokenmill.store.cloud.names import ObjectName, is_remote
 from tokenmill.store.manifest import Run
 
 R = TypeVar("R")
 P = TypeVar("P")
 
 
-class AnyRecipe(Protocol):
-    """The options that all kinds of runs have."""
-
-    @property
-    def inputs(self) -> list[str]:
-        """The inputs as the user named them."""
-
-    @property
-    def out(self) -> str:
-        """The output folder or bucket prefix."""
-
-    @property
-    def read(self) -> ReadOptions:
-        """The options of reading."""
-
-    @property
-    def limits(self) -> LimitOptions:
-        """The limits on bad input."""
-
-    @property
-    def resources(self) -> ResourceOptions:
-        """The options of processes and memory."""
+AnyRecipe = Recipe | CountRecipe | MeasureRecipe
 
 
 @dataclass(slots=True)
@@ -115,7 +104,6 @@ class Task(ABC, Generic[R]):
 
     noun: ClassVar[str]
     """The name of the run in errors, such as "build"."""
-    output: ClassVar[OutputKind]
     takes_agents: ClassVar[bool] = False
     """Whether several agents may share the work."""
     job: Job
@@ -161,7 +149,10 @@ class Task(ABC, Generic[R]):
         """
         fields, sources = self.fields, self._ready(access)
         sample = sample_texts(sources, fields)
-        self._try(sample)
+        if why := probe(self.file, sample):
+            name = "split" if self.noun == "count" else "tokenizer"
+            hint = f"remove the document, or use another {name}"
+            raise EngineError(f"the {name} fails on a document", why=why, hint=hint)
         if not in_process:
             end_idle_parsers()  # each worker has its own
         ready = replace(self, sources=sources, sample=sample)
@@ -172,7 +163,7 @@ class Task(ABC, Generic[R]):
         )
 
     def identity(self) -> dict[str, Any]:
-        """Return what a later attempt must agree with; see `run/identity.py`."""
+        """Return what a later attempt must agree with; see `run/job.py`."""
         inputs = [input_identity(source) for source in self.sources]
         return {**self.job.decides, "inputs": inputs, "versions": versions()}
 
@@ -227,15 +218,18 @@ class Task(ABC, Generic[R]):
         raise NotImplementedError(f"a {self.noun} leaves no output")
 
     def _ready(self, access: Access) -> Sequence[Source]:
-        """Return the sources, ready to read."""
-        recipe = self.recipe
-        return ready_sources(self.sources, self.fields, recipe.read.format, recipe.out, access)
+        """Return the sources, downloaded if necessary, after checking that they have all fields.
 
-    def _try(self, sample: Sequence[str]) -> None:
-        if why := probe(self.file, sample):
-            name = "split" if self.noun == "count" else "tokenizer"
-            hint = f"remove the document, or use another {name}"
-            raise EngineError(f"the {name} fails on a document", why=why, hint=hint)
+        Raises:
+            UserError: a field is missing, or a file cannot be read in this way.
+            TokenmillError: a file cannot be fetched.
+        """
+        file_format = self.recipe.read.format
+        check_before_fetch(self.sources, self.fields, file_format, access)
+        fetched = fetch_sources(self.sources, file_format, access)
+        refuse_output_inside(fetched, self.recipe.out)
+        check_fields(fetched, self.fields)
+        return fetched
 
 
 def source_for_workers(file: TokenizerFile) -> str:
@@ -245,3 +239,95 @@ def source_for_workers(file: TokenizerFile) -> str:
     from tokenmill.encode.references.python_source import pickled_source
 
     return file.source or pickled_source(file.tokenizer)
+
+
+MAX_SAMPLE_TEXTS = 200
+MAX_SAMPLE_CHARACTERS = 400_000
+SAMPLE_BYTES = 1 << 18
+MAX_WHOLE_BYTES = 4 << 20
+WRITTEN = (
+    *("manifest.json", "run.json", "tokenizer/tokenizer.json", "work/job.json"),
+    *("tokens/0.bin", "tokens/0.idx", "documents/0.parquet", "rejected/0.jsonl"),
+)
+"""One example of each kind of file that a build writes."""
+
+
+def access_of(read: ReadOptions, resources: ResourceOptions, listener: FetchListener) -> Access:
+    """Return how to read remote inputs."""
+    mode: ReadMode = "stream" if read.streaming else "download"
+    return Access(mode, resources.cache_dir, listener)
+
+
+def refuse_output_inside(sources: Sequence[Source], out: str) -> None:
+    """Raise a UserError if an input lies in the output."""
+    why = "a build never reads what it writes"
+    if is_remote(out):
+        place = f"{ObjectName.parse(out)}/"
+        for source in sources:
+            if source.location.startswith(place):
+                what = "an input is inside the output prefix"
+                raise UserError(what, where=source.location, why=why)
+        return
+    folder = Path(out).resolve()
+    for source in sources:
+        if source.path and source.path.is_relative_to(folder):  # paths are resolved
+            raise UserError("an input is inside the output folder", where=str(source.path), why=why)
+
+
+def refuse_output_among(inputs: Sequence[str], out: str) -> None:
+    """Raise a UserError if an input includes the output prefix.
+
+    Agents that start later would read the output as input.
+    """
+    if not is_remote(out):
+        return
+    output = ObjectName.parse(out)
+    for name in inputs:
+        if not is_remote(name):
+            continue
+        named = ObjectName.parse(name)
+        if named.store == output.store and _takes(named.key, output.key.split("/")):
+            raise UserError(
+                "the output prefix is inside an input",
+                where=str(output),
+                why=f"the input {name} would include what the build writes",
+                hint="choose a prefix that is not below an input",
+            )
+
+
+def _takes(key: str, output: Sequence[str]) -> bool:
+    """Whether a folder or a glob includes files that are written below an output."""
+    if not is_glob(key):
+        return not key or list(output[: key.count("/") + 1]) == key.split("/")
+    pattern = key.split("/")
+    folders = (output[: end + 1] for end in range(len(output)))
+    return any(matches(folder, pattern, hidden=False) for folder in folders) or any(
+        matches([*output, *written.split("/")], pattern, hidden=False) for written in WRITTEN
+    )
+
+
+def sample_texts(sources: Sequence[Source], fields: Fields) -> list[str]:
+    """Return the first documents of some sources, for calibration and estimates."""
+    reader = Reader(sources, fields, SAMPLE_BYTES)
+    chosen = [source for source in sources if source.num_bytes and not _too_large(source, fields)]
+    chosen = chosen[:: max(len(chosen) // 8, 1)][:8]
+    texts: list[str] = []
+    for source in chosen:
+        budget = MAX_SAMPLE_CHARACTERS // len(chosen)
+        count = MAX_SAMPLE_TEXTS // len(chosen)
+        try:
+            batch = next(reader.read(Extent(source.index)), None)
+        except DataError:
+            continue
+        for text in batch.texts[:count] if batch else ():
+            texts.append(text[:budget])
+            budget -= len(text)
+            if budget <= 0:
+                break
+    return texts
+
+
+def _too_large(source: Source, fields: Fields) -> bool:
+    """Whether a source must be read whole and is too large for that."""
+    whole = FORMATS[source.format].reads_whole(fields)
+    return whole and decompressed_bytes(source) > MAX_WHOLE_BYTES

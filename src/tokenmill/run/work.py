@@ -29,6 +29,8 @@ class Work:
     unit: Unit
     spool: SpooledPart | None = None
     crashes: int = 0
+    is_written: bool = False
+    """Whether only its files must still be flushed."""
 
 
 class _Stopped(Exception):

@@ -9,6 +9,7 @@ import importlib
 import queue
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,15 +17,16 @@ import numpy as np
 import psutil
 
 from tokenmill.core.child import Parent
-from tokenmill.core.records import TokenBatch
+from tokenmill.core.errors import EngineError
+from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.core.streams import lasting_streams
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.exactness import Exam
-from tokenmill.encode.kinds import KINDS
+from tokenmill.encode.exactness import Exam, check_engine
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.run.job import Count, Setup
-from tokenmill.run.messages import (
+from tokenmill.read.documents import Reader, grouped
+from tokenmill.read.source import Source
+from tokenmill.run.executor import (
     Advanced,
     Assignment,
     Calibrate,
@@ -33,11 +35,19 @@ from tokenmill.run.messages import (
     Crashed,
     Encoded,
     Loaded,
+    Outcome,
     Preload,
     Tally,
     failure,
+    receipt_name,
 )
-from tokenmill.run.units.unit import FinishedUnit, UnitRunner
+from tokenmill.run.job import NO_LIMIT, Count, Encode, Measure, Setup
+from tokenmill.run.units.attempt import Announce, CarefulCalls, TaskRunner, UnitAttempt
+from tokenmill.run.units.encode import EncodeRunner
+from tokenmill.store.layout import part_name
+from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.objects.object_store import ObjectStore
+from tokenmill.store.objects.opening import open_store
 
 WITHIN_UNIT = 2
 """The multiple of its allowed growth at which a worker stops in the middle of a unit."""
@@ -130,30 +140,23 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Preloaded:
-    """An engine that was loaded while the main process still prepared the build.
-
-    It is used only if it is exactly the one that the setup asks for later, loaded from the same
-    bytes as the stored tokenizer.
-    """
+    """An engine that was loaded while the main process still prepared the build."""
 
     order: Preload
-    data: bytes
+    sha256: str
+    """The digest of the tokenizer, as in `TokenizerSpec`."""
     engine: Engine
     seconds: float
 
     def engine_for(self, setup: Setup) -> Engine | None:
-        """Return the engine if it is the one that a setup asks for."""
+        """Return the engine if it is exactly the one that a setup asks for."""
         task, order = setup.job.task, self.order
         if isinstance(task, Count):
             return None
-        spec = task.tokenizer
-        asked = (spec.kind, spec.encoding, spec.control_tokens, setup.engine)
-        if asked != (order.kind, order.encoding, order.control_tokens, order.engine):
-            return None
-        if setup.resources.cache_bytes != order.cache_bytes:
-            return None
-        stored = Path(setup.tokenizer_dir, KINDS[order.kind].file_name)
-        return self.engine if stored.read_bytes() == self.data else None
+        spec, cache_bytes = task.tokenizer, setup.resources.cache_bytes
+        asked = (spec.sha256, spec.kind, spec.control_tokens, setup.engine, cache_bytes)
+        found = (self.sha256, order.kind, order.control_tokens, order.engine, order.cache_bytes)
+        return self.engine if asked == found else None
 
 
 def preload(order: Preload) -> Preloaded | None:
@@ -162,11 +165,10 @@ def preload(order: Preload) -> Preloaded | None:
     # The first unit needs this module at its end. Engines release the GIL while they load.
     threading.Thread(target=importlib.import_module, args=("pyarrow.parquet",), daemon=True).start()
     with contextlib.suppress(Exception):
-        data = Path(order.path).read_bytes()
-        file = TokenizerFile(order.kind, data, order.encoding)
+        file = TokenizerFile(order.kind, Path(order.path).read_bytes(), order.encoding)
         engine = load_engine(order.engine, file, order.control_tokens, order.cache_bytes)
         engine.encode(["a"])  # the first call of some engines is slow
-        return Preloaded(order, data, engine, time.perf_counter() - started)
+        return Preloaded(order, file.sha256, engine, time.perf_counter() - started)
     return None
 
 
@@ -229,3 +231,119 @@ def main() -> None:
     parent = Parent(Command)
     with lasting_streams():
         Worker(parent).run()
+
+
+def load_task(setup: Setup, engine: Engine | None) -> TaskRunner:
+    """Return the runner for the task of a setup. Pass `engine` if this process already has it."""
+    match setup.job.task:
+        case Encode():
+            return EncodeRunner(setup, setup.job.task, engine)
+        case Count():
+            from tokenmill.run.units.count import CountRunner  # loads a compiler
+
+            return CountRunner(setup, setup.job.task)
+        case Measure():
+            from tokenmill.run.units.measure import MeasureRunner  # loads a compiler
+
+            return MeasureRunner(setup, setup.job.task, engine)
+
+
+@dataclass(slots=True)
+class FinishedUnit:
+    """A unit with written files that do not have their final names yet."""
+
+    outcome: Outcome
+    _attempt: UnitAttempt
+    _store: ObjectStore
+
+    def commit(self) -> Outcome:
+        """Store the files under their final names, so that the receipt can be written.
+
+        Does nothing if another agent has already stored a receipt or published the dataset. The
+        caller compares the two receipts.
+        """
+        started = time.perf_counter()
+        receipt = self.outcome.receipt
+        done = (receipt_name(receipt.key), MANIFEST_NAME)
+        if all(self._store.size(name) is None for name in done):
+            parts = [file.name for file in receipt.files]
+            files = {part_name(receipt.key, part): self._attempt.path(part) for part in parts}
+            self._store.add_files(files)
+        self._attempt.remove_files()
+        self.outcome.seconds["fsync"] = time.perf_counter() - started
+        return self.outcome
+
+
+class UnitRunner:
+    """Runs units. Holds what the task loads once."""
+
+    def __init__(self, setup: Setup, engine: Engine | None = None) -> None:
+        """Load the task, with `engine` if given: a Python tokenizer of this process."""
+        started = time.perf_counter()
+        self.setup = setup
+        self._store = open_store(setup.out)
+        self._task = load_task(setup, engine)
+        self._sources: dict[int, Source] = {}
+        """The sources of the running unit, by index."""
+        self._careful = CarefulCalls(self._sources, self._task.steps)
+        self._reader = Reader(self._sources, setup.job.fields, setup.batch_bytes)
+        self.current_source: int | None = None
+        """The index of the source that is being read, to report if it is damaged."""
+        self.startup_seconds = time.perf_counter() - started
+
+    def calibrate(self, exam: Exam) -> None:
+        """Raise an EngineError if this worker's engine differs from the reference."""
+        check_engine(self._task.encoder, exam)
+
+    def run(
+        self,
+        assignment: Assignment,
+        report: Callable[[Tally], None],
+        announce: Announce = lambda encoding: None,
+    ) -> FinishedUnit:
+        """Run a unit and write its files under temporary names; `FinishedUnit.commit` stores them.
+
+        A careful assignment encodes each document alone, and announces each. Otherwise, only long
+        batches are announced.
+        """
+        self._sources.clear()
+        self._sources.update({source.index: source for source in assignment.sources})
+        attempt = UnitAttempt(self.setup, assignment, self._careful, announce)
+        self._reader.observe = attempt.digests.observe
+        unit = self._task.begin(attempt)
+        try:
+            batches = attempt.timed("read", self._batches(assignment))
+            # Read nothing after a limit: the digest of a source covers everything that was read.
+            group_bytes = self.setup.batch_bytes if assignment.limit == NO_LIMIT else 0
+            for group in grouped(batches, group_bytes):
+                for batch in group:
+                    attempt.digests.add_rows(batch)
+                unit.add(group)
+                report(attempt.tally)
+                if attempt.limited:
+                    break
+            with attempt.timing("write"):
+                files = unit.close()
+            return FinishedUnit(attempt.outcome(files), attempt, self._store)
+        except MemoryError as error:
+            unit.discard()
+            raise self._out_of_memory() from error
+        except BaseException:
+            unit.discard()
+            raise
+
+    def _out_of_memory(self) -> EngineError:
+        # None before the first extent: then no source is to blame.
+        source = None if self.current_source is None else self._sources.get(self.current_source)
+        return EngineError(
+            "not enough memory to encode a document",
+            where=f"{source.where if source else ''}, at or after position {self._reader.position}",
+            why="documents are encoded whole",
+            hint="give the process more memory, lower --workers, or split the document",
+        )
+
+    def _batches(self, assignment: Assignment) -> Iterator[DocumentBatch]:
+        for extent in assignment.unit.extents:
+            if extent.source not in assignment.excluded:
+                self.current_source = extent.source
+                yield from self._reader.read(extent, assignment.spool)

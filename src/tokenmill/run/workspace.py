@@ -1,20 +1,30 @@
-"""The output of a run while it is written."""
+"""The output of a run while it is written, and its lock.
+
+The lock is held by one build alone or by several agents together. It keeps two builds of one
+machine apart, and keeps `--overwrite` from removing what another build writes. The files of a build
+are safe without it: see `store/objects/object_store.py`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
 import secrets
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import FileIO
 from pathlib import Path
+from typing import Literal
 
-from tokenmill.core.errors import OutputConflictError
+from tokenmill.core.errors import OutputConflictError, StorageError
 from tokenmill.core.paths import output_path, refuse_non_utf8
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.files import (
@@ -32,6 +42,12 @@ from tokenmill.store.objects.opening import open_store
 from tokenmill.store.ownership import DATASET_FILES, refuse_strangers, sweep_temporaries
 
 LOGGER = logging.getLogger(__name__)
+POLL_SECONDS = 0.05
+WAIT_SECONDS = 5.0
+"""How long an agent waits for a build that holds the lock alone while it checks the output."""
+
+How = Literal["alone", "together", "either"]
+"""How a lock is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,6 @@ class OutputKind:
     """The names of all files of an output, finished or not. No other file is ever deleted."""
     noun: str
     """The kind's name in errors."""
-    the: str
     other: str
 
 
@@ -57,7 +72,6 @@ DATASET_OUTPUT = OutputKind(
     folders=("tokens", "documents", "rejected", "tokenizer", "plans", "work"),
     files=DATASET_FILES,
     noun="dataset",
-    the="the dataset",
     other="another dataset",
 )
 
@@ -101,19 +115,9 @@ class Workspace:
         return self.work / "lock"
 
     @property
-    def attempts(self) -> Path:
-        """The scratch folders of all agents."""
-        return self.work / "attempts"
-
-    @property
     def scratch(self) -> Path:
         """The folder of this agent's spool files and unfinished shards."""
-        return self.attempts / self.life
-
-    @property
-    def shards(self) -> Path:
-        """The folder of finished files that the output does not keep, such as word runs."""
-        return self.work / "shards"
+        return self.work / "attempts" / self.life
 
     def is_complete(self) -> bool:
         """Whether the output is complete."""
@@ -130,7 +134,7 @@ class Workspace:
         """
         with storage_errors("create the output folder", self.folder):
             if alone:
-                shutil.rmtree(self.attempts, ignore_errors=True)
+                shutil.rmtree(self.scratch.parent, ignore_errors=True)
                 sweep_unfinished(self.folder)
             self.scratch.mkdir(parents=True, exist_ok=True)
 
@@ -163,8 +167,8 @@ class Workspace:
         try:
             remove_folder(self.folder.parent)
         except OSError as error:
-            text = "%s is complete, but the old one in %s could not be removed: %s"
-            LOGGER.warning(text, self.kind.the, self.folder.parent, error.strerror)
+            text = "the %s is complete, but the old one in %s could not be removed: %s"
+            LOGGER.warning(text, self.kind.noun, self.folder.parent, error.strerror)
         return old
 
     def make_room(self, *, overwrite: bool) -> None:
@@ -308,3 +312,96 @@ def _may_be_begun(workspace: Workspace, names: set[str]) -> bool:
     others = names - {*kind.folders, RUN_NAME}
     is_locked = workspace.bucket is not None or workspace.lock.is_file()
     return is_locked and all(map(kind.files.fullmatch, others))
+
+
+@contextmanager
+def locked(workspace: Workspace, how: How = "alone") -> Iterator[bool]:
+    """Hold the lock of the output; yields whether this process is the only holder.
+
+    Processes that hold it together share it. The lock ends with the process, even if that is
+    killed. A bucket has no lock.
+
+    Raises:
+        OutputConflictError: another build holds the lock.
+        StorageError: the folder cannot be created or locked.
+    """
+    if workspace.bucket is not None:
+        yield False
+        return
+    file, alone = _take_lock(workspace, how)
+    try:
+        yield alone
+    finally:
+        with contextlib.suppress(StorageError):
+            if workspace.is_complete() and (alone or _is_last(file)):
+                _remove_lock(workspace)
+        with contextlib.suppress(OSError):  # the file is closed nevertheless
+            file.close()
+
+
+def _is_last(file: FileIO) -> bool:
+    """Whether no other process holds the lock. Other holders may still be writing."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_lock(workspace: Workspace) -> None:
+    try:
+        workspace.lock.unlink(missing_ok=True)
+        workspace.work.rmdir()
+    except FileNotFoundError:
+        pass  # another agent was quicker
+    except OSError as error:
+        text = "the %s is complete, but %s could not be removed: %s"
+        LOGGER.warning(text, workspace.kind.noun, workspace.work, error.strerror)
+
+
+def _take_lock(workspace: Workspace, how: How) -> tuple[FileIO, bool]:
+    """Return the locked file, and whether this process is the only holder."""
+    give_up_at = time.monotonic() + (WAIT_SECONDS if how == "together" else 0)
+    while True:
+        with storage_errors("create the output folder", workspace.folder):
+            workspace.work.mkdir(parents=True, exist_ok=True)
+            file = open(workspace.lock, "a+b", buffering=0)  # noqa: SIM115 - held until the end
+        try:
+            with storage_errors("lock the output folder", workspace.lock):
+                found = "taken" if how == "together" else _try_lock(file, workspace, fcntl.LOCK_EX)
+                if found == "ours":
+                    file.truncate(0)
+                    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+                    return file, True
+                if found == "taken" and how != "alone":
+                    found = _try_lock(file, workspace, fcntl.LOCK_SH)
+                    if found == "ours":
+                        return file, False
+            if found == "taken" and time.monotonic() >= give_up_at:
+                raise _taken(file, workspace)
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        time.sleep(POLL_SECONDS)
+
+
+def _try_lock(file: FileIO, workspace: Workspace, kind: int) -> Literal["ours", "taken", "gone"]:
+    try:
+        fcntl.flock(file.fileno(), kind | fcntl.LOCK_NB)
+        current = os.path.samestat(os.fstat(file.fileno()), workspace.lock.stat())
+    except BlockingIOError:
+        return "taken"
+    except FileNotFoundError:
+        current = False
+    return "ours" if current else "gone"  # removed by a build that has just finished
+
+
+def _taken(file: FileIO, workspace: Workspace) -> OutputConflictError:
+    file.seek(0)
+    return OutputConflictError(
+        "another build is writing this folder",
+        where=str(workspace.folder),
+        why=(file.read(200) or b"").decode(errors="replace") or "its lock is held",
+        hint="wait for it, stop it, or choose another folder",
+    )

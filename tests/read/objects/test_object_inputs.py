@@ -20,7 +20,7 @@ from tokenmill.read import units
 from tokenmill.read.places import buckets
 from tokenmill.read.source import Access
 from tokenmill.read.sources import list_sources
-from tokenmill.run.inputs import refuse_output_among
+from tokenmill.run.task import refuse_output_among
 
 PLACES = Access()
 

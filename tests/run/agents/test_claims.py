@@ -13,7 +13,7 @@ from simulated_agents import Cluster, Costs, items_named
 from tokenmill.core.errors import DamagedInputError, EngineError, InternalError
 from tokenmill.run.journal.agents import new_agent, place_of
 from tokenmill.run.journal.claims import Claims, claim_name
-from tokenmill.run.shares import Share
+from tokenmill.run.launch import AgentShare
 
 UNIT_SECONDS = 10.0
 TAKE_OVER_SECONDS = 60 + 20 + 2
@@ -29,7 +29,7 @@ def all_taken(claims: Claims) -> list[str]:
 
 
 def agent_claims(store: MemoryStore, items: list[str], index: int, count: int) -> Claims:
-    share = Share(index, count)
+    share = AgentShare(index, count)
     return Claims(store, new_agent(share), items, lambda: 0.0, share=share)
 
 
@@ -54,7 +54,7 @@ class TestOrder:
         store, items = MemoryStore(), items_named(30)
         store.replace("work/agents/00000-00000000.json", b"{}")
         other = "00000-00000000"
-        others = Claims(store, other, items, lambda: 0.0, share=Share(0, 1))
+        others = Claims(store, other, items, lambda: 0.0, share=AgentShare(0, 1))
         for _ in range(10):
             others.take()
         joined = Claims(store, new_agent(None), items, lambda: 0.0)
@@ -77,7 +77,7 @@ class TestOrder:
     def test_the_next_life_of_a_place_takes_its_items_at_once(self) -> None:
         store, items, life = MemoryStore(), items_named(4), "00000-00000001"
         store.replace(f"work/agents/{life}.json", b"{}")
-        Claims(store, life, items, lambda: 0.0, share=Share(0, 1)).take()
+        Claims(store, life, items, lambda: 0.0, share=AgentShare(0, 1)).take()
         assert all_taken(agent_claims(store, items, 0, 1)) == items
         assert claim_name(items[0], 1) in store.objects
 
@@ -141,7 +141,7 @@ class TestTakeOver:
         gone = "00000-00000001"
         store.replace(f"work/agents/{gone}.json", b'{"agent": "00000-00000001", "counter": 1}')
         claims = agent_claims(store, items, 1, 2)
-        Claims(store, gone, items, lambda: 0.0, share=Share(0, 2)).take()
+        Claims(store, gone, items, lambda: 0.0, share=AgentShare(0, 2)).take()
         assert [claims.take(), claims.take()] == ["b", None]
 
     def test_a_zombie_finds_its_items_done_and_does_no_harm(self) -> None:

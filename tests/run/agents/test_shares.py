@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.run.shares import Share, parse_agent
+from tokenmill.run.launch import AgentShare, parse_agent
 
 
 def slurm(task: int, first: int, last: int, count: int, **others: str) -> dict[str, str]:
@@ -14,8 +14,8 @@ def slurm(task: int, first: int, last: int, count: int, **others: str) -> dict[s
 
 
 def test_a_share_is_counted_from_zero() -> None:
-    assert parse_agent("3/10", {}) == Share(3, 10, "00003")
-    assert str(Share(3, 10)) == "3/10"
+    assert parse_agent("3/10", {}) == AgentShare(3, 10, "00003")
+    assert str(AgentShare(3, 10)) == "3/10"
 
 
 @pytest.mark.parametrize("text", ["10/10", "0/0", "0/9999999", "", "3", "a/b", "-1/3", "1/3/5"])
@@ -27,21 +27,21 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "share"),
     [
-        (slurm(3, 0, 9, 10), Share(3, 10, "00003")),
-        (slurm(10, 1, 10, 10), Share(9, 10, "00010")),
-        (slurm(6, 2, 10, 3, SLURM_ARRAY_TASK_STEP="4"), Share(1, 3, "00006")),
-        (slurm(17, 3, 17, 2), Share(17, 18, "00017")),
-        ({"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "8"}, Share(2, 8)),
-        ({"AWS_BATCH_JOB_ARRAY_INDEX": "1", "AWS_BATCH_JOB_ARRAY_SIZE": "4"}, Share(1, 4)),
-        ({"CLOUD_RUN_TASK_INDEX": "0", "CLOUD_RUN_TASK_COUNT": "4"}, Share(0, 4)),
+        (slurm(3, 0, 9, 10), AgentShare(3, 10, "00003")),
+        (slurm(10, 1, 10, 10), AgentShare(9, 10, "00010")),
+        (slurm(6, 2, 10, 3, SLURM_ARRAY_TASK_STEP="4"), AgentShare(1, 3, "00006")),
+        (slurm(17, 3, 17, 2), AgentShare(17, 18, "00017")),
+        ({"JOB_COMPLETION_INDEX": "2", "JOB_COMPLETIONS": "8"}, AgentShare(2, 8)),
+        ({"AWS_BATCH_JOB_ARRAY_INDEX": "1", "AWS_BATCH_JOB_ARRAY_SIZE": "4"}, AgentShare(1, 4)),
+        ({"CLOUD_RUN_TASK_INDEX": "0", "CLOUD_RUN_TASK_COUNT": "4"}, AgentShare(0, 4)),
         (
             {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "3"},
-            Share(1, 3),
+            AgentShare(1, 3),
         ),
-        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}, Share(1, 2)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}, AgentShare(1, 2)),
     ],
 )
-def test_auto_reads_what_the_launcher_left(environ: dict[str, str], share: Share) -> None:
+def test_auto_reads_what_the_launcher_left(environ: dict[str, str], share: AgentShare) -> None:
     assert parse_agent("auto", environ) == share
 
 

@@ -42,8 +42,7 @@ from tokenmill.report.tokenizers.vocabulary_facts import (
     vocabulary_facts,
 )
 from tokenmill.run.pipeline import measure
-from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
-from tokenmill.run.tasks.measure import Measuring
+from tokenmill.run.recipe.options import MeasureRecipe, ReadOptions, ResourceOptions
 from tokenmill.store.counts.folder import open_counts
 
 MAX_LENGTH = 1 << 24
@@ -151,13 +150,14 @@ def report_on_inputs(
         corpus, words = open_corpus(inputs, read, by, advance), asked.words
     else:
         corpus, words = counted_corpus(counts, str(counts.folder), by), WORDS_OF_COUNTS
-    measuring = Measuring(
+    recipe = MeasureRecipe(
         sources=corpus.sources,
         fields=corpus.fields,
         words=words,
         sequence_lengths=asked.sequence_lengths,
         groups=corpus.groups,
         column=corpus.column,
+        resources=asked.resources or ResourceOptions(),
     )
     tallies: list[Tally] = []
 
@@ -167,7 +167,7 @@ def report_on_inputs(
 
     for subject in subjects:
         if counts is None:
-            found = measure(subject.measured, measuring, asked.resources, tell)
+            found = measure(subject.measured, recipe, tell)
         else:
             found = measure_counts(subject, counts, tell)
         _require_base(asked.base, found.groups)

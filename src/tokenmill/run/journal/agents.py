@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.errors import StorageError
+from tokenmill.run.launch import AgentShare
 from tokenmill.run.progress import Snapshot
-from tokenmill.run.shares import Share
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
 from tokenmill.store.objects.object_store import ObjectStore
@@ -41,7 +41,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Text = Annotated[str, Meta(max_length=1000)]
 
 
-def new_agent(share: Share | None) -> str:
+def new_agent(share: AgentShare | None) -> str:
     """Return a name for this process as an agent, such as "00003-9f3a2c55".
 
     A restarted agent keeps the first part, its place, and gets a new second part. Without a share,

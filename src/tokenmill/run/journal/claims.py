@@ -24,7 +24,7 @@ import msgspec
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.run.journal.agents import HeartBeat, Watch, is_agent, new_agent, states
-from tokenmill.run.shares import Share
+from tokenmill.run.launch import AgentShare
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
 from tokenmill.store.objects.object_store import ObjectStore
@@ -70,7 +70,7 @@ class Claims:
         items: Sequence[str],
         clock: Callable[[], float],
         *,
-        share: Share | None = None,
+        share: AgentShare | None = None,
         alone: bool = False,
     ) -> None:
         self._store, self._agent, self._items = store, agent, items
@@ -79,7 +79,7 @@ class Claims:
         self._watch = Watch(store, agent, clock, alone=alone)
         self._is_one_of_many = share is not None
         if share is None and not self._watch.others:
-            share = Share(0, 1)
+            share = AgentShare(0, 1)
         self._next = deque(items[share.index :: share.count] if share else ())
         """The items to try next: first this agent's share, later items listed as unclaimed."""
         self._losses = 0
@@ -343,7 +343,7 @@ def present(
     attempt: Attempt,
     versions: dict[str, str],
     *,
-    share: Share | None,
+    share: AgentShare | None,
     alone: bool,
 ) -> Iterator[tuple[Claims, HeartBeat]]:
     """Register this process as an agent until the block ends.

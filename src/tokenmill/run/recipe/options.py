@@ -6,6 +6,7 @@ arguments of `tokenmill.build`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
-from tokenmill.read.source import AUTO
+from tokenmill.read.source import AUTO, Source
 from tokenmill.read.sources import format_names
 from tokenmill.store.exports import ExportSection
 from tokenmill.store.policies import Policies, ReadPolicies
@@ -342,3 +343,24 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     def reading(self) -> ReadOptions:
         """The options of reading, with the field of the groups."""
         return grouped_reading(self.read, self.by)
+
+
+class MeasureRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts and the options of a measurement."""
+
+    sources: Sequence[Source]
+    """Files that are ready to read."""
+    fields: Fields
+    words: str
+    """The rule that cuts texts into words."""
+    sequence_lengths: tuple[int, ...]
+    groups: tuple[str, ...] = ()
+    """The group of each source. Empty if groups do not come from sources."""
+    column: str = ""
+    """The kept column with the groups. "" if groups do not come from the documents."""
+    resources: ResourceOptions = ResourceOptions()
+    out: str = ""
+    """The folder of working files."""
+    inputs: list[str] = []
+    read: ReadOptions = ReadOptions()
+    limits: LimitOptions = LimitOptions()

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from msgspec import UNSET
 
-from tokenmill.core.errors import DataError, InternalError, OutputConflictError, UserError
-from tokenmill.core.options import Overwrite
+from tokenmill.core.errors import DataError, InternalError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Encoder
 from tokenmill.encode.exactness import Exam
@@ -23,13 +22,10 @@ from tokenmill.read.source import Access, Source
 from tokenmill.read.sources import commits_of, list_by_input
 from tokenmill.read.units import choose_unit_bytes, count_units
 from tokenmill.run.agreement import agree_on_finished
-from tokenmill.run.executor import Executor
-from tokenmill.run.inputs import refuse_output_inside
+from tokenmill.run.executor import Executor, Receipt
 from tokenmill.run.job import Count, Job, Limit
-from tokenmill.run.journal.ledger import Reused
-from tokenmill.run.journal.receipts import judge_rejected
+from tokenmill.run.journal.ledger import Reused, judge_rejected
 from tokenmill.run.machine import choose_resources
-from tokenmill.run.messages import Receipt
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.publish import describe_sources, rejected_files, sweep, totals_of
@@ -39,17 +35,15 @@ from tokenmill.run.recipe.options import (
     CountRecipe,
     read_policies,
 )
-from tokenmill.run.room import room_for
-from tokenmill.run.task import Ended, Task
+from tokenmill.run.task import Ended, Task, refuse_output_inside
 from tokenmill.run.units.count import LARGEST_HASH, MAX_GROUPS, RUN_PREFIX, too_many_groups
-from tokenmill.run.workspace import OutputKind, Workspace, open_workspace
+from tokenmill.run.workspace import OutputKind, Workspace
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.counts.folder import (
     COUNTS_FORMAT,
     COUNTS_NAME,
     CountsFolder,
     CountsManifest,
-    merge_counts,
     open_counts,
     write_counts,
 )
@@ -64,7 +58,6 @@ COUNTS_OUTPUT = OutputKind(
     folders=("rejected", "work"),
     files=COUNTS_FILES,
     noun="word counts",
-    the="the word counts",
     other="other word counts",
 )
 
@@ -89,7 +82,6 @@ class CountTask(Task[CountReport]):
     """A count."""
 
     noun: ClassVar[str] = "count"
-    output: ClassVar[OutputKind] = COUNTS_OUTPUT
     recipe: CountRecipe
     library: Splitter
     """The reference for splits."""
@@ -248,55 +240,3 @@ def _merge_runs(folder: Path, description: CountsManifest, receipts: Sequence[Re
     for counts in (description.totals, *(source.counts for source in description.sources)):
         counts.tokens = 0  # the groups record the number of words
     write_counts(folder, description, groups)
-
-
-def merge(
-    inputs: Sequence[str],
-    out: str,
-    *,
-    split: Split | None = None,
-    min_count: int = 1,
-    overwrite: Overwrite = False,
-) -> CountReport:
-    """Add up folders of counts.
-
-    Args:
-        inputs: folders of counts.
-        out: the output folder.
-        split: the split that all counts must have been made with. None accepts any.
-        min_count: leave out words that occur less often in their group.
-        overwrite: replace what the output folder holds.
-
-    Raises:
-        UserError: the counts were made with different splits or groups.
-        OutputConflictError: the output folder already holds counts.
-        TokenmillError: see `tokenmill.core.errors`.
-    """
-    paths = [Path(name).resolve() for name in inputs]
-    if Path(out).resolve() in paths:
-        why = "merged counts need a new folder"
-        raise UserError("an input is also the output folder", where=out, why=why)
-    for name, path in zip(inputs, paths, strict=True):
-        if paths.count(path) > 1:
-            why = "its words would be counted twice"
-            raise UserError("an input is named twice", where=name, why=why)
-    folders = [open_counts(name) for name in inputs]
-    found = folders[0].split
-    if split and split.steps != found.steps:
-        raise UserError(
-            "the words were counted with another split",
-            where=str(folders[0].folder),
-            why=f"their split is {found.name or 'custom'}, --split is {split.name or 'custom'}",
-            hint="omit --split, or count again",
-        )
-    with (
-        open_workspace(out, COUNTS_OUTPUT) as workspace,
-        room_for(None, workspace, overwrite) as (place, _),
-    ):
-        if not overwrite and (workspace.is_complete() or workspace.is_begun()):
-            what = "word counts" if workspace.is_complete() else "an unfinished count"
-            hint = "choose another folder, or replace them with --overwrite"
-            raise OutputConflictError(f"the output folder holds {what}", where=out, hint=hint)
-        place.remove_output()
-        merge_counts(folders, place.folder, min_count)
-        return CountReport(open_counts(place.take_name().folder))

@@ -25,10 +25,8 @@ from tokenmill.read.units import choose_unit_bytes, count_units
 from tokenmill.run.agreement import agree_on_finished
 from tokenmill.run.chat import chat_policies, conversations_of
 from tokenmill.run.executor import Executor
-from tokenmill.run.inputs import refuse_output_among, refuse_output_inside
 from tokenmill.run.job import Encode, Job, Limit, TokenizerSpec
-from tokenmill.run.journal.ledger import Reused
-from tokenmill.run.journal.receipts import judge_rejected
+from tokenmill.run.journal.ledger import Reused, judge_rejected
 from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import Snapshot
@@ -43,8 +41,8 @@ from tokenmill.run.publish import (
     totals_of,
 )
 from tokenmill.run.recipe.options import Recipe
-from tokenmill.run.task import Ended, R, Task
-from tokenmill.run.workspace import DATASET_OUTPUT, OutputKind, Workspace
+from tokenmill.run.task import Ended, R, Task, refuse_output_among, refuse_output_inside
+from tokenmill.run.workspace import Workspace
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
 from tokenmill.store.manifest import Manifest, Run, TokenizerEntry, dataset_id
@@ -117,7 +115,6 @@ class EncodeTask(TokenizerTask[BuildReport]):
     """A build."""
 
     noun: ClassVar[str] = "build"
-    output: ClassVar[OutputKind] = DATASET_OUTPUT
     takes_agents: ClassVar[bool] = True
     recipe: Recipe
     boundary: BoundaryTokens

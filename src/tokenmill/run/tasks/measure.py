@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from tokenmill.encode.engine import Reference
@@ -16,18 +15,16 @@ from tokenmill.encode.measure.measurer import OFFSETS_BYTES
 from tokenmill.encode.measure.tallies import Tally
 from tokenmill.encode.probe import unknown_step
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.read.fields import Fields
 from tokenmill.read.source import Access, Source
 from tokenmill.read.units import choose_unit_bytes, count_units, decompressed_bytes
 from tokenmill.run.executor import Executor
 from tokenmill.run.job import Job, Measure
 from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
-from tokenmill.run.recipe.options import LimitOptions, ReadOptions, ResourceOptions
+from tokenmill.run.recipe.options import MeasureRecipe
 from tokenmill.run.task import Ended
 from tokenmill.run.tasks.encode import TokenizerTask, spec_of
 from tokenmill.run.units.measure import TALLY_PART
-from tokenmill.run.workspace import DATASET_OUTPUT, OutputKind
 from tokenmill.store.layout import part_name
 
 SMALL_BYTES = 32 << 20
@@ -43,66 +40,34 @@ class MeasuredTokenizer:
     control_tokens: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """The texts and the options of a measurement."""
-
-    sources: Sequence[Source]
-    """Files that are ready to read."""
-    fields: Fields
-    words: str
-    """The rule that cuts texts into words."""
-    sequence_lengths: tuple[int, ...]
-    groups: tuple[str, ...] = ()
-    """The group of each source. Empty if groups do not come from sources."""
-    column: str = ""
-    """The kept column with the groups. "" if groups do not come from the documents."""
-
-
-class MeasureRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a measurement that all kinds of runs have."""
-
-    out: str
-    """The folder of working files."""
-    resources: ResourceOptions
-    inputs: list[str] = []
-    read: ReadOptions = ReadOptions()
-    limits: LimitOptions = LimitOptions()
-
-
 @dataclass(frozen=True, kw_only=True)
 class MeasureTask(TokenizerTask[Tally]):
     """A measurement."""
 
     noun: ClassVar[str] = "measurement"
-    output: ClassVar[OutputKind] = DATASET_OUTPUT
 
     @classmethod
     def resolve(
-        cls,
-        recipe: MeasureRecipe,
-        tokenizer: MeasuredTokenizer,
-        asked: Measuring,
-        executor: Executor,
+        cls, recipe: MeasureRecipe, tokenizer: MeasuredTokenizer, executor: Executor
     ) -> MeasureTask:
         """Rank the engines of a tokenizer. Local workers of `executor` start in the meantime."""
         file, reference, control = tokenizer.file, tokenizer.reference, tokenizer.control_tokens
         is_slow, engines = KINDS[file.kind].is_slow, rank_engines(file, control).names
         if isinstance(executor, WorkerPool):
-            unit_bytes = choose_unit_bytes(asked.sources, slow=is_slow)
-            executor.expect(count_units(asked.sources, asked.fields, unit_bytes))
+            unit_bytes = choose_unit_bytes(recipe.sources, slow=is_slow)
+            executor.expect(count_units(recipe.sources, recipe.fields, unit_bytes))
             executor.preload(file, control, engines[0])
-        num_bytes = sum(map(decompressed_bytes, asked.sources))
+        num_bytes = sum(map(decompressed_bytes, recipe.sources))
         job = Job(
             task=Measure(
                 tokenizer=spec_of(file, reference, control, reference.prefix),
-                words=asked.words,
-                sequence_lengths=list(asked.sequence_lengths),
-                groups=list(asked.groups),
-                column=asked.column,
+                words=recipe.words,
+                sequence_lengths=list(recipe.sequence_lengths),
+                groups=list(recipe.groups),
+                column=recipe.column,
                 offsets_share=min(OFFSETS_BYTES / max(num_bytes, 1), 1.0),
             ),
-            fields=asked.fields,
+            fields=recipe.fields,
             engines=engines,
             is_slow=is_slow,
             is_watched=bool(unknown_step(file)),
@@ -110,7 +75,7 @@ class MeasureTask(TokenizerTask[Tally]):
         return cls(
             job=job,
             recipe=recipe,
-            sources=asked.sources,
+            sources=recipe.sources,
             file=file,
             resources=choose_resources(recipe.resources),
             reference=reference,

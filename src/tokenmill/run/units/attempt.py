@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
 
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch, UInt64Array
@@ -21,14 +24,16 @@ from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
 from tokenmill.read.documents import ReadDigests
 from tokenmill.read.source import Source, Sources
-from tokenmill.run.job import Setup
-from tokenmill.run.messages import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
-from tokenmill.run.units.sampling import document_hashes, place_hashes
+from tokenmill.run.executor import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
+from tokenmill.run.job import Count, Measure, Setup
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
 
 T = TypeVar("T")
 
 Announce = Callable[[Encoding], None]
+
+NO_VALUE = "(none)"
+"""The group of documents with no value, or an empty value, in the column."""
 
 
 @dataclass(slots=True)
@@ -133,9 +138,16 @@ class UnitAttempt:
         """Return a hash of each document's id, or of its position, of shape (n,)."""
         return document_hashes(self.sources[batch.source].name, batch)
 
-    def audit_hashes(self, batch: DocumentBatch) -> UInt64Array:
-        """Return a hash of each document's position, so that equal ids are drawn independently."""
-        return place_hashes(self.sources[batch.source].name, batch)
+    def sample(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
+        """Sample documents for the audit: a share, and at least one short one of each unit."""
+        hashes = place_hashes(self.sources[batch.source].name, batch)
+        self.audited.add(batch.texts, tokens, hashes, with_short=self.tally.bytes == 0)
+
+    def drawn(self, batch: DocumentBatch) -> list[str]:
+        """Return the texts that `sample` would sample."""
+        hashes = place_hashes(self.sources[batch.source].name, batch)
+        chosen = self.audited.draw(batch.texts, hashes, with_short=self.tally.bytes == 0)
+        return [batch.texts[index] for index in chosen]
 
     def book(self, batch: DocumentBatch, written: int, written_bytes: int, extra: Counts) -> None:
         """Count a batch with `written` documents that are not empty.
@@ -274,6 +286,13 @@ class CarefulCalls:
             ) from error
 
 
+def groups_of(task: Count | Measure, batch: DocumentBatch) -> list[str]:
+    """Return the group of each document, `NO_VALUE` for documents without one."""
+    if task.column:
+        return [value or NO_VALUE for value in batch.columns[task.column]]
+    return [task.groups[batch.source] if task.groups else ""] * len(batch.texts)
+
+
 class UnitTask(Protocol):
     """One unit of a task. Writes its files to `UnitAttempt.path`."""
 
@@ -298,3 +317,34 @@ class TaskRunner(Protocol):
 
     def begin(self, attempt: UnitAttempt) -> UnitTask:
         """Start a unit."""
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def place_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
+    """Return a hash of each document's source and position, of shape (n,).
+
+    The mixing function is splitmix64 (Steele, Lea and Flood, 2014).
+    """
+    key = np.uint64(xxhash.xxh3_64_intdigest(source_name.encode()))
+    with np.errstate(over="ignore"):
+        x = (batch.positions.astype(np.uint64) + np.uint64(1)) * _GOLDEN + key
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashes: UInt64Array = x ^ (x >> np.uint64(31))
+    return hashes
+
+
+def document_hashes(source_name: str, batch: DocumentBatch) -> UInt64Array:
+    """Return a hash of each document's id, else of its source and position, of shape (n,)."""
+    hashes = place_hashes(source_name, batch)
+    for index, name in enumerate(batch.ids or ()):
+        if name is not None:
+            hashes[index] = xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"))
+    return hashes
+
+
+def chosen(hashes: UInt64Array, share: float) -> npt.NDArray[np.bool_]:
+    """Choose about `share` of the documents, always the same ones. Returns shape (n,)."""
+    return hashes < np.uint64(min(int(share * 2**64), 2**64 - 1))

@@ -19,7 +19,7 @@ from tokenmill.encode.splitters import LIBRARY, load_splitter
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.table import WordTable
 from tokenmill.run.job import Count, Setup
-from tokenmill.run.units.attempt import UnitAttempt
+from tokenmill.run.units.attempt import UnitAttempt, groups_of
 from tokenmill.store.counts.runs import write_run
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
@@ -29,8 +29,6 @@ from tokenmill.store.shard import RejectedWriter
 LARGEST_HASH = 2**32 - 1
 """The largest hash of a word. Splitters return hashes of words in the exam."""
 MAX_GROUPS = 4_096
-NO_VALUE = "(none)"
-"""The group of documents with no value, or an empty value, in the column."""
 RUN_PREFIX = "words-"
 """The prefix of the parts of a unit that are sorted runs of words. A number follows."""
 MAX_GROUP_CHARACTERS = 1_000
@@ -124,7 +122,8 @@ class CountedUnit:
         """Count all words. Returns the number of words in each batch."""
         splitter = self._runner.splitter
         if len(group) == 1 and not self._task.column:
-            return [splitter.count(group[0].texts, self._table(self._group(group[0].source)))]
+            name = self._task.groups[group[0].source] if self._task.groups else ""
+            return [splitter.count(group[0].texts, self._table(name))]
         words = splitter.split([text for batch in group for text in batch.texts])
         found, first = [], 0
         for batch in group:
@@ -152,20 +151,14 @@ class CountedUnit:
             found.append(sum(counts))
         return found
 
-    def _group(self, source: int) -> str:
-        """Return the group of a source. "" if groups come from documents, or there is only one."""
-        return self._task.groups[source] if self._task.groups else ""
-
     def _names(self, batch: DocumentBatch) -> list[str]:
-        """Return the group of each document, `NO_VALUE` for documents without one.
+        """Return the group of each document.
 
         Raises:
             DataError: a value is too long.
         """
-        if not self._task.column:
-            return [self._group(batch.source)] * len(batch.texts)
-        names = [value or NO_VALUE for value in batch.columns[self._task.column]]
-        if any(len(name) > MAX_GROUP_CHARACTERS for name in names):
+        names = groups_of(self._task, batch)
+        if self._task.column and any(len(name) > MAX_GROUP_CHARACTERS for name in names):
             index = next(i for i, name in enumerate(names) if len(name) > MAX_GROUP_CHARACTERS)
             raise DataError(
                 f"a value of {self._task.column!r} is too long to be a group name",
@@ -197,10 +190,7 @@ class CountedUnit:
         attempt, encoder = self._attempt, self._runner.encoder
         if self._runner.setup.engine == LIBRARY:
             return  # the library is the reference itself
-        # Audit at least one short document of each unit.
-        with_short = attempt.tally.bytes == 0
-        chosen = attempt.audited.draw(batch.texts, attempt.audit_hashes(batch), with_short)
-        for text in (batch.texts[index] for index in chosen):
+        for text in attempt.drawn(batch):
             attempt.audited.texts.append(text)
             attempt.audited.ids.append(encoder.encode([text]).ids.tolist())
 

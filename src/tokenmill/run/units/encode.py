@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.core.records import CharSpans, DocumentBatch, TokenBatch
 from tokenmill.encode.boundaries import enclose_documents, ends_with, join_batches, without_ends
-from tokenmill.encode.engine import Encoder, Engine
+from tokenmill.encode.engine import Encoder, Engine, Reference
 from tokenmill.encode.engine_ranking import REFERENCE, load_engine
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import Step, steps_before_model
@@ -21,8 +22,7 @@ from tokenmill.encode.special_strings import SpecialStrings
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.run.job import NO_LIMIT, Encode, Setup, TokenizerSpec
-from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.sampling import chosen
+from tokenmill.run.units.attempt import UnitAttempt, chosen
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.files import storage_error
 from tokenmill.store.layout import token_dtype
@@ -30,36 +30,48 @@ from tokenmill.store.manifest import Counts, FileEntry
 from tokenmill.store.shard import ShardLayout, ShardWriter
 
 
-class EncodeRunner:
-    """Holds the engine. A TaskRunner."""
+class TokenizerRunner:
+    """Holds the engine of a tokenizer. A TaskRunner."""
 
-    def __init__(self, setup: Setup, task: Encode, engine: Engine | None) -> None:
+    def __init__(self, setup: Setup, spec: TokenizerSpec, engine: Engine | None) -> None:
         """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
-        self.setup, self.task, self.spec = setup, task, task.tokenizer
-        spec, fields, control = task.tokenizer, setup.job.fields, task.tokenizer.control_tokens
-        self.encoder = Encoder(engine or engine_of(setup, spec), spec.largest_id)
-        self.spans = SpanEncoder(lambda: load_reference(tokenizer_of(setup, spec), control))
-        self.special_strings = SpecialStrings(spec.special_tokens)
-        self.layout = ShardLayout(token_dtype(spec.largest_id), fields.keep, fields.has_no_loss)
+        self.setup, self.spec = setup, spec
+        if engine is None:
+            cache_bytes = setup.resources.cache_bytes
+            engine = load_engine(setup.engine, self.file, spec.control_tokens, cache_bytes)
+        self.encoder = Encoder(engine, spec.largest_id)
+        self.is_audited = setup.engine != REFERENCE or KINDS[spec.kind].may_vary
+        """The reference needs no audit, unless it is a Python object that may vary."""
+
+    @cached_property
+    def file(self) -> TokenizerFile:
+        """The stored tokenizer, or a Python tokenizer that is created again."""
+        return tokenizer_of(self.setup, self.spec)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The reference, which is loaded when it is first needed."""
+        return load_reference(self.file, self.spec.control_tokens)
 
     def steps(self) -> list[Step]:
-        """Return the tokenizer's steps."""
-        return steps_of_tokenizer(self.setup, self.spec)
+        """Return the tokenizer's steps that can run alone. Python tokenizers have none."""
+        return steps_before_model(self.file) if KINDS[self.spec.kind].is_json else []
+
+
+class EncodeRunner(TokenizerRunner):
+    """Holds what shards need besides the engine."""
+
+    def __init__(self, setup: Setup, task: Encode, engine: Engine | None) -> None:
+        super().__init__(setup, task.tokenizer, engine)
+        self.task, fields = task, setup.job.fields
+        self.spans = SpanEncoder(lambda: self.reference)
+        self.special_strings = SpecialStrings(self.spec.special_tokens)
+        dtype = token_dtype(self.spec.largest_id)
+        self.layout = ShardLayout(dtype, fields.keep, fields.has_no_loss)
 
     def begin(self, attempt: UnitAttempt) -> ShardTask:
         """Start a shard."""
         return ShardTask(self, attempt)
-
-
-def engine_of(setup: Setup, spec: TokenizerSpec) -> Engine:
-    """Load the engine of a setup."""
-    file, cache_bytes = tokenizer_of(setup, spec), setup.resources.cache_bytes
-    return load_engine(setup.engine, file, spec.control_tokens, cache_bytes)
-
-
-def steps_of_tokenizer(setup: Setup, spec: TokenizerSpec) -> list[Step]:
-    """Return the steps of a tokenizer that can run alone. Python tokenizers have none."""
-    return steps_before_model(tokenizer_of(setup, spec)) if KINDS[spec.kind].is_json else []
 
 
 def tokenizer_of(setup: Setup, spec: TokenizerSpec) -> TokenizerFile:
@@ -111,7 +123,8 @@ class ShardTask:
     def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> tuple[DocumentBatch, TokenBatch]:
         """Apply the limit, sample for the audit, and count."""
         batch, tokens = self._within_limit(batch, tokens)
-        self._sample_for_audit(batch, tokens)
+        if self.runner.is_audited:
+            self.attempt.sample(batch, tokens)
         self._book(batch, tokens)
         return batch, tokens
 
@@ -179,15 +192,6 @@ class ShardTask:
             why=f"the recipe forbids it: {batch.texts[index][:80]!r}",
             hint=f"clean the document, or allow it with {option} and --overwrite",
         )
-
-    def _sample_for_audit(self, batch: DocumentBatch, tokens: TokenBatch) -> None:
-        is_reference = self.runner.setup.engine == REFERENCE
-        if is_reference and not KINDS[self.runner.spec.kind].may_vary:
-            return  # the reference needs no audit, unless it is a Python object that may vary
-        # Audit at least one short document of each unit.
-        with_short = self.attempt.tally.bytes == 0
-        hashes = self.attempt.audit_hashes(batch)
-        self.attempt.audited.add(batch.texts, tokens, hashes, with_short=with_short)
 
     def _write(self, screened: Sequence[tuple[DocumentBatch, TokenBatch]]) -> None:
         runner, policies = self.runner, self.policies

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tokenmill.core.records import DocumentBatch, Int64Array, UInt32Array
-from tokenmill.encode.engine import Encoder, Engine, Reference
-from tokenmill.encode.engine_ranking import REFERENCE
-from tokenmill.encode.kinds import KINDS, load_reference
+from tokenmill.core.records import DocumentBatch
+from tokenmill.encode.engine import Engine
+from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.measure.measurer import Measured, Measurer, token_table
-from tokenmill.encode.probe import Step
 from tokenmill.encode.token_bytes import tokens_of
-from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.run.job import Measure, Setup
-from tokenmill.run.units.attempt import UnitAttempt
-from tokenmill.run.units.count import NO_VALUE
-from tokenmill.run.units.encode import engine_of, steps_of_tokenizer, tokenizer_of
+from tokenmill.run.units.attempt import UnitAttempt, groups_of
+from tokenmill.run.units.encode import TokenizerRunner
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import storage_errors
 from tokenmill.store.manifest import Counts, FileEntry
@@ -27,43 +22,24 @@ from tokenmill.store.manifest import Counts, FileEntry
 TALLY_PART = "npz"
 
 
-class MeasureRunner:
-    """Holds the engine and a table of its tokens. A TaskRunner."""
+class MeasureRunner(TokenizerRunner):
+    """Holds a table of tokens besides the engine."""
 
     def __init__(self, setup: Setup, task: Measure, engine: Engine | None) -> None:
-        """Load the engine, unless `engine` is given: a Python tokenizer of this process."""
-        self.setup, self.task = setup, task
-        self._spec = spec = task.tokenizer
-        self.encoder = Encoder(engine or engine_of(setup, spec), spec.largest_id)
-        self._reference: Reference | None = None
-        tokens = None
-        if not KINDS[spec.kind].is_described:
-            tokens = tokens_of(self._file)
+        super().__init__(setup, task.tokenizer, engine)
+        self.task, spec = task, self.spec
+        tokens = None if KINDS[spec.kind].is_described else tokens_of(self.file)
         self.measured = Measured(
             largest_id=spec.largest_id,
             unk_id=spec.unk_id,
             table=None if tokens is None else token_table(tokens, spec.largest_id),
             num_around=len(spec.prefix_ids) + 1,
-            encode_with_offsets=self._encode_with_offsets,
+            encode_with_offsets=lambda text: self.reference.encode_with_offsets(text),
         )
-
-    @cached_property
-    def _file(self) -> TokenizerFile:
-        return tokenizer_of(self.setup, self._spec)
-
-    def steps(self) -> list[Step]:
-        """Return the tokenizer's steps."""
-        return steps_of_tokenizer(self.setup, self._spec)
 
     def begin(self, attempt: UnitAttempt) -> MeasuredUnit:
         """Start with an empty tally."""
         return MeasuredUnit(self, attempt)
-
-    def _encode_with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
-        """Encode with the reference, which is only loaded when it is first needed."""
-        if self._reference is None:
-            self._reference = load_reference(self._file, self._spec.control_tokens)
-        return self._reference.encode_with_offsets(text)
 
 
 class MeasuredUnit:
@@ -82,16 +58,13 @@ class MeasuredUnit:
         texts = [text for batch in group for text in batch.texts]
         hashes = np.concatenate([attempt.hashes(batch) for batch in group])
         tokens = attempt.encode(self._runner.encoder, group)
-        is_reference = self._runner.setup.engine == REFERENCE
-        if not is_reference or KINDS[self._task.tokenizer.kind].may_vary:
-            # Audit at least one short document of each unit.
-            places = np.concatenate([attempt.audit_hashes(batch) for batch in group])
-            attempt.audited.add(texts, tokens, places, with_short=attempt.tally.bytes == 0)
         with attempt.timing("measure"):
-            names = [name for batch in group for name in self._groups(batch)]
+            names = [name for batch in group for name in groups_of(self._task, batch)]
             self._measurer.tally.num_rejected += sum(len(batch.rejected) for batch in group)
             self._measurer.add(texts, tokens, names, hashes)
         for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
+            if self._runner.is_audited:
+                attempt.sample(batch, part)
             written = part.lengths > 0
             num_bytes = int(batch.record_bytes[written].sum())
             attempt.book(batch, int(written.sum()), num_bytes, Counts(tokens=len(part.ids)))
@@ -109,11 +82,3 @@ class MeasuredUnit:
     def discard(self) -> None:
         """Remove what was written."""
         self._attempt.remove_files()
-
-    def _groups(self, batch: DocumentBatch) -> list[str]:
-        """Return the group of each document."""
-        if self._task.column:
-            values = batch.columns[self._task.column]
-            return [value or NO_VALUE for value in values]
-        name = self._task.groups[batch.source] if self._task.groups else ""
-        return [name] * len(batch.texts)
