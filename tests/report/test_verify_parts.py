@@ -146,7 +146,7 @@ def test_parts_of_a_build_that_stopped_at_a_limit_compare_its_documents(
 
 @pytest.mark.parametrize("shard", ["3/3", "x", "1/0", "-1/3"])
 def test_other_parts_are_refused(shard: str, built: Path) -> None:
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=f"invalid shard '?{shard}"):
         tokenmill.verify(built / "out", shard=shard)
 
 

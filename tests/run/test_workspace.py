@@ -202,12 +202,6 @@ def test_a_lock_is_refused_while_another_process_holds_it_and_free_when_that_die
     assert lock.startswith(f"process {os.getpid()} on ")
 
 
-def test_a_lock_in_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
-    fill(tmp_path, "file")
-    with pytest.raises(StorageError), locked(Workspace(tmp_path / "file")):
-        pytest.fail("there is no lock")
-
-
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_a_storage_error_with_a_hint(
     code: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch

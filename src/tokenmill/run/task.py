@@ -6,7 +6,7 @@ To add a kind of run:
    the result and what workers need.
 2. Add a module to `run/units/` with a `TaskRunner`, which loads once what a worker needs, and a
    `UnitTask`, which gets groups of documents and returns files. Reading, digests, counts, timing,
-   audits and error reports are the job of `UnitAttempt`. Add a case to `load_task` (`unit.py`).
+   audits and error reports are the job of `UnitAttempt`. Add a case to `load_task` (`worker.py`).
 3. Add a `Task` here, and a function to `run/pipeline.py` that resolves it and calls `_run`.
 """
 

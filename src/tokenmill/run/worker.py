@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import queue
@@ -42,7 +43,7 @@ from tokenmill.run.executor import (
     receipt_name,
 )
 from tokenmill.run.job import NO_LIMIT, Count, Encode, Measure, Setup
-from tokenmill.run.units.attempt import Announce, CarefulCalls, TaskRunner, UnitAttempt
+from tokenmill.run.units.attempt import Announce, TaskRunner, UnitAttempt
 from tokenmill.run.units.encode import EncodeRunner
 from tokenmill.store.layout import part_name
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -285,7 +286,7 @@ class UnitRunner:
         self._task = load_task(setup, engine)
         self._sources: dict[int, Source] = {}
         """The sources of the running unit, by index."""
-        self._careful = CarefulCalls(self._sources, self._task.steps)
+        self._load_steps = functools.cache(self._task.steps)
         self._reader = Reader(self._sources, setup.job.fields, setup.batch_bytes)
         self.current_source: int | None = None
         """The index of the source that is being read, to report if it is damaged."""
@@ -308,7 +309,7 @@ class UnitRunner:
         """
         self._sources.clear()
         self._sources.update({source.index: source for source in assignment.sources})
-        attempt = UnitAttempt(self.setup, assignment, self._careful, announce)
+        attempt = UnitAttempt(self.setup, assignment, self._load_steps, announce)
         self._reader.observe = attempt.digests.observe
         unit = self._task.begin(attempt)
         try:

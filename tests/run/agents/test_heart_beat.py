@@ -40,20 +40,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_the_first_beat_is_stored_before_anything_is_claimed() -> None:
-    store = MemoryStore()
-    beat = beat_into(store)
-    beat.begin()
-    state = said(store)
-    assert state is not None
-    assert (state.agent, state.workers, state.left) == ("00003-9f3a2c55", 2, "")
-    beat.end("done")
-
-
 def test_beats_tell_what_was_done_and_why_the_agent_left() -> None:
     store = MemoryStore()
     beat = beat_into(store)
     beat.begin()
+    state = said(store)
+    assert state is not None, "the first one is stored before anything is claimed"
+    assert (state.agent, state.workers, state.left) == ("00003-9f3a2c55", 2, "")
     beat.tallies = Tallies(documents=7, items=["00000001-000000"])
     wait_for(lambda: said(store).tallies.documents == 7)  # type: ignore[union-attr]
     beat.end("the disk is full")

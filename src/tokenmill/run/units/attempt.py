@@ -23,7 +23,7 @@ from tokenmill.encode.engine import Encoder, TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
 from tokenmill.read.documents import ReadDigests
-from tokenmill.read.source import Source, Sources
+from tokenmill.read.source import Source
 from tokenmill.run.executor import LONG_BATCH, Assignment, Encoding, Outcome, Receipt, Tally
 from tokenmill.run.job import Count, Measure, Setup
 from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
@@ -42,7 +42,8 @@ class UnitAttempt:
 
     setup: Setup
     assignment: Assignment
-    careful: CarefulCalls
+    load_steps: Callable[[], list[Step]]
+    """Returns the steps before the engine that can run alone."""
     announce: Announce
     limited: bool = False
     """Whether the limit was reached, so that no more groups are needed."""
@@ -127,12 +128,47 @@ class UnitAttempt:
             return encoder.encode([text])
 
         def alone() -> TokenBatch:
-            parts = (self.careful.each(each, encoder.name, call, self.announce) for each in group)
+            parts = (self.each(batch, encoder.name, call) for batch in group)
             return join_batches([tokens for part in parts for tokens in part])
 
         with self.timing("encode"):
             texts = [text for batch in group for text in batch.texts]
             return self.guarded(group, lambda: encoder.encode(texts), alone)
+
+    def each(self, batch: DocumentBatch, engine: str, call: Callable[[str], T]) -> list[T]:
+        """Return the result of `call`, which calls `engine`, for each document.
+
+        Runs the steps of a tokenizer and its engine on one document at a time, and announces each,
+        for units that failed in batches: if the worker then hangs or dies, the main process knows
+        the document and the step.
+
+        Raises:
+            EngineError: a document failed. The error names its source, its position and the step.
+        """
+        return [self._call(batch, index, engine, call) for index in range(len(batch.texts))]
+
+    def _call(self, batch: DocumentBatch, index: int, engine: str, call: Callable[[str], T]) -> T:
+        text, position = batch.texts[index], int(batch.positions[index])
+        encoding = Encoding(
+            source=batch.source, position=position, num_bytes=int(batch.record_bytes[index])
+        )
+        try:
+            for encoding.step, step in self.load_steps():
+                self.announce(encoding)
+                step(text)
+            encoding.step = f"engine {engine}"
+            self.announce(encoding)
+            return call(text)
+        except (KeyboardInterrupt, SystemExit, MemoryError, TextError):
+            raise
+        except BaseException as error:  # a Rust panic is not an Exception
+            why = getattr(error, "why", "") or f"{type(error).__name__}: {error}"
+            raise EngineError(
+                "the tokenizer failed on a document",
+                where=f"{self.sources[batch.source].name}, position {position}",
+                why=f"{encoding.step}: {why}",
+                hint="remove the document, or use another tokenizer",
+            ) from error
 
     def hashes(self, batch: DocumentBatch) -> UInt64Array:
         """Return a hash of each document's id, or of its position, of shape (n,)."""
@@ -229,61 +265,6 @@ class UnitAttempt:
         yield
         spent = time.perf_counter() - started
         self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
-
-
-class CarefulCalls:
-    """Runs the steps of a tokenizer and its engine on one document at a time, and announces each.
-
-    For units that failed in batches: if the worker then hangs or dies, the main process knows the
-    document and the step.
-    """
-
-    def __init__(self, sources: Sources, load_steps: Callable[[], list[Step]]) -> None:
-        self._sources = sources
-        self._load_steps = load_steps
-        self._steps: list[Step] | None = None
-
-    def each(
-        self, batch: DocumentBatch, engine: str, call: Callable[[str], T], announce: Announce
-    ) -> list[T]:
-        """Return the result of `call`, which calls `engine`, for each document.
-
-        Raises:
-            EngineError: a document failed. The error names its source, its position and the step.
-        """
-        if self._steps is None:
-            self._steps = self._load_steps()
-        last = (f"engine {engine}", call)
-        return [self._call(batch, index, last, announce) for index in range(len(batch.texts))]
-
-    def _call(
-        self,
-        batch: DocumentBatch,
-        index: int,
-        last: tuple[str, Callable[[str], T]],
-        announce: Announce,
-    ) -> T:
-        text, position = batch.texts[index], int(batch.positions[index])
-        encoding = Encoding(
-            source=batch.source, position=position, num_bytes=int(batch.record_bytes[index])
-        )
-        try:
-            for encoding.step, step in self._steps or ():
-                announce(encoding)
-                step(text)
-            encoding.step, call = last
-            announce(encoding)
-            return call(text)
-        except (KeyboardInterrupt, SystemExit, MemoryError, TextError):
-            raise
-        except BaseException as error:  # a Rust panic is not an Exception
-            why = getattr(error, "why", "") or f"{type(error).__name__}: {error}"
-            raise EngineError(
-                "the tokenizer failed on a document",
-                where=f"{self._sources[batch.source].name}, position {position}",
-                why=f"{encoding.step}: {why}",
-                hint="remove the document, or use another tokenizer",
-            ) from error
 
 
 def groups_of(task: Count | Measure, batch: DocumentBatch) -> list[str]:

@@ -147,8 +147,7 @@ class CountedUnit:
             def count(text: str, names: Iterator[str] = names) -> int:
                 return splitter.count([text], self._table(next(names)))
 
-            counts = attempt.careful.each(batch, splitter.name, count, attempt.announce)
-            found.append(sum(counts))
+            found.append(sum(attempt.each(batch, splitter.name, count)))
         return found
 
     def _names(self, batch: DocumentBatch) -> list[str]:
