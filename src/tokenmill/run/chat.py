@@ -34,8 +34,9 @@ def chat_policies(
     if options.chat is None:
         return UNSET
     tokens = _named_tokens(file)
-    if (eos := _name_of(reference, eos_id)) is not None:
-        tokens.setdefault("eos_token", eos)
+    for name, known in reference.special_tokens.items():
+        if known == eos_id:
+            tokens.setdefault("eos_token", name)
     is_text = options.chat == "prompt-completion"
     return ChatPolicies(
         chat=options.chat,
@@ -138,8 +139,3 @@ def _content(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def _name_of(reference: Reference, token_id: int) -> str | None:
-    names = (name for name, known in reference.special_tokens.items() if known == token_id)
-    return next(names, None)

@@ -7,6 +7,7 @@ through it. If this process or the head node dies, the same command resumes, wit
 from __future__ import annotations
 
 import logging
+import math
 import re
 import signal
 import time
@@ -205,35 +206,35 @@ class RayBuild:
         elif isinstance(answer, Leaving):
             self._note_end(agent, where, answer)
         elif isinstance(answer, Lost) and agent.has_greeted:
-            self._forget(agent, "lost", where, is_vacant=True)
+            self._replace(agent, "lost", where)
             if agent.node in self.agents.nodes():
                 self.ended.add(agent.node.id)
                 what = f"the {where} died repeatedly"
                 self.errors.append(EngineError(what, hint="ray logs shows its last output"))
         elif wrong := answer.why if isinstance(answer, Lost) else "; ".join(_differences(answer)):
-            self._forget(agent, "refused", f"{agent.node.address}: {wrong}", is_vacant=True)
+            self._replace(agent, "refused", f"{agent.node.address}: {wrong}")
             self.ended.add(agent.node.id)
         else:
             self._say("joined", where)
 
     def _note_end(self, agent: RayAgent, where: str, leaving: Leaving) -> None:
+        self.agents.forget(agent)
         if leaving.dataset_id:
             self.result = leaving
-            del self.agents.present[agent.index]
             return
         self.ended.add(agent.node.id)
         if leaving.error is None:
-            self._forget(agent, "left", f"{where}: no work left to claim")
+            self._say("left", f"{where}: no work left to claim")
             return
         self.errors.append(leaving.error.rebuild())
-        self._forget(agent, "failed", f"{where}: {self.errors[-1].what}")
+        self._say("failed", f"{where}: {self.errors[-1].what}")
         if not self.job:
             raise self.errors[-1]
 
-    def _forget(self, agent: RayAgent, what: str, line: str, *, is_vacant: bool = False) -> None:
+    def _replace(self, agent: RayAgent, what: str, line: str) -> None:
+        """Free the index of an agent for another one."""
         self.agents.forget(agent)
-        if is_vacant:
-            self.vacant.append(agent.index)
+        self.vacant.append(agent.index)
         self._say(what, line)
 
     def _progress(self) -> tuple[str, str]:
@@ -249,15 +250,13 @@ class RayBuild:
 
     def _hire_more(self) -> None:
         """Start agents on nodes that have joined, with the indexes of lost agents first."""
-        most = self.request.num_agents
+        most = self.request.num_agents or math.inf
         has = Counter(agent.node.id for agent in self.agents.present.values())
         nodes = [node for node in self.agents.nodes() if node.id not in self.ended]
         for node, cpus in self._places(nodes):
             if has[node.id]:
                 has[node.id] -= 1
-            elif (
-                most is None or len(self.agents.present) < most
-            ) and self.agents.free_cpus() >= cpus:
+            elif len(self.agents.present) < most and self.agents.free_cpus() >= cpus:
                 index = min(self.vacant, default=self.count)
                 self.vacant = [other for other in self.vacant if other != index]
                 self.count = max(self.count, index + 1)

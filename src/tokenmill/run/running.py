@@ -139,10 +139,8 @@ class Running(Generic[R]):
             on_bad_file=limits.on_bad_file,
         )
         store, keys = self.workspace.store, [item.key for item in task.items]
-        with present(store, keys, attempt, versions(), share=self.share, alone=self.alone) as (
-            claims,
-            beat,
-        ):
+        known = present(store, keys, attempt, versions(), share=self.share, alone=self.alone)
+        with known as (claims, beat):
             claims.refresh({item.key for item in task.items if self.ledger.is_finished(item)})
             board.listeners.append(lambda shot: beat.tell(shot, board.num_recycled, claims.mine))
             yield claims

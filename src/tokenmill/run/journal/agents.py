@@ -266,17 +266,16 @@ class Watch:
         """The names of agents that are known to be running."""
         return [name for name in self.others if self._seen[name].has_changed]
 
-    def look(self) -> bool:
-        """Read all heartbeats. Returns False if it was too early, or the store did not answer."""
+    def look(self) -> None:
+        """Read all heartbeats, unless it is too early."""
         if self._alone or self._clock() < self._next_look:
-            return False
+            return
         try:
             self._read()
         except StorageError:
-            return False
+            return  # an outage is no look
         finally:
             self._next_look = self._clock() + LOOK_SECONDS
-        return True
 
     def _read(self) -> None:
         for agent, state in read_states(self._store, {*self._seen, *self.owners}):
