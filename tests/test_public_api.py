@@ -18,8 +18,8 @@ import pytest
 import tokenmill
 from tokenmill.api import options
 from tokenmill.encode.words.splits import Digits
+from tokenmill.load.columns import MaskedLM
 from tokenmill.load.fill_in_middle import FillInMiddle
-from tokenmill.load.masked_lm import MaskedLM
 from tokenmill.pack.options import LongDocuments, Packing, PackOptions
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.run.recipe.options import (

@@ -6,7 +6,7 @@ import pytest
 
 from tokenmill.cli import COMMANDS
 from tokenmill.core.suggestions import WORDS, did_you_mean, nearest
-from tokenmill.load.opening import OrderOptions
+from tokenmill.load.steps.schedule import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
 

@@ -29,10 +29,9 @@ from tokenmill.kernels.permutation import Permutation as Permutation
 from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
 from tokenmill.load.columns import BatchOptions as BatchOptions
+from tokenmill.load.columns import MaskedLM as MaskedLM
 from tokenmill.load.fill_in_middle import FillInMiddle as FillInMiddle
-from tokenmill.load.masked_lm import MaskedLM as MaskedLM
 from tokenmill.load.micro_batches import micro_batches as micro_batches
-from tokenmill.load.opening import OrderOptions as OrderOptions
 from tokenmill.load.rows.provenance import SegmentOrigin as SegmentOrigin
 from tokenmill.load.rows.reader import RowReader as RowReader
 from tokenmill.load.rows.reader import Targets as Targets
@@ -41,6 +40,7 @@ from tokenmill.load.steps.curriculum import Curriculum as Curriculum
 from tokenmill.load.steps.curriculum import Phase as Phase
 from tokenmill.load.steps.curriculum import shortened as shortened
 from tokenmill.load.steps.mixture import MixtureSource as MixtureSource
+from tokenmill.load.steps.schedule import OrderOptions as OrderOptions
 from tokenmill.load.text.stream import TextStream as TextStream
 from tokenmill.load.text.stream import TextStreamOptions as TextStreamOptions
 from tokenmill.pack.comparison import Compared as Compared

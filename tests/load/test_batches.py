@@ -21,7 +21,7 @@ from resume_kit import GLOBAL_BATCH, all_bytes, sharded, shown
 import tokenmill
 from tokenmill import Dataset, MixtureSource
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.load.steps.costs import attention_costs, deal
+from tokenmill.load.steps.schedule import attention_costs, deal
 from tokenmill.store.layout import HEADER
 
 DigitDataset = Callable[..., Dataset]
@@ -379,8 +379,8 @@ def test_of_several_processes_each_must_say_which_it_is(
     assert error.why == "WORLD_SIZE is 4; without them, all processes train on the same rows"
     assert error.hint == "pass the rank and world_size of data parallelism, or world_size=1"
     for rank, world_size in ((0, 1), (1, 2), (3, 4)):
-        assert opened(rank=rank, world_size=world_size).share.world_size == world_size
-    assert opened(world_size=1).share.rank == 0
+        assert opened(rank=rank, world_size=world_size).world_size == world_size
+    assert opened(world_size=1).rank == 0
 
 
 def test_a_state_of_another_dataset_or_tokenizer_is_refused_with_both(

@@ -15,7 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.rows import REAL
 from tokenmill.load.batches import Batches
-from tokenmill.load.masked_lm import MaskedLM, mask_tokens
+from tokenmill.load.columns import MaskedLM, mask_tokens
 from tokenmill.load.opening import open_batches
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.steps.curriculum import Curriculum, Phase

@@ -19,7 +19,7 @@ from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill import Dataset
 from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
-from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.columns import MaskedLM
 from tokenmill.store.cloud.client import open_client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.manifest import read_manifest, write_manifest

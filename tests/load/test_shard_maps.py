@@ -18,7 +18,7 @@ import tokenmill
 from tokenmill import Dataset
 from tokenmill.core.errors import VerificationError
 from tokenmill.load.batches import Batches
-from tokenmill.load.masked_lm import MaskedLM
+from tokenmill.load.columns import MaskedLM
 from tokenmill.load.opening import mix_batches, open_batches
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.reader import RowReader

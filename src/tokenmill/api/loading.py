@@ -14,6 +14,7 @@ from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
+from tokenmill.load.steps.schedule import known_ranks
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def text_loader(
     with _needs_torch():
         from tokenmill.load.text.loader import TextLoader
 
-    rank, ranks = opening.known_ranks(rank, world_size)
+    rank, ranks = known_ranks(rank, world_size)
     if (batch_size is None) == (global_batch_size is None):
         raise UserError("give exactly one batch size", hint="give batch_size or global_batch_size")
     rows = global_batch_size if batch_size is None else batch_size * ranks

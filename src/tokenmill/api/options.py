@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokenmill.encode.words.splits import Digits
+    from tokenmill.load.columns import MaskedLM
     from tokenmill.load.fill_in_middle import FillInMiddle
-    from tokenmill.load.masked_lm import MaskedLM
     from tokenmill.pack.options import LongDocuments, Packing
     from tokenmill.read.rendering.chat.conversations import Chat
     from tokenmill.store.exports import Column, Format, IdType

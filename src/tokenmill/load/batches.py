@@ -13,7 +13,6 @@ import hashlib
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,26 +26,20 @@ from tokenmill.load.fill_in_middle import CUTS_ROWS, Infilling
 from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
-from tokenmill.load.steps.costs import attention_costs, deal
 from tokenmill.load.steps.curriculum import shortened
-from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule
+from tokenmill.load.steps.schedule import (
+    BatchSize,
+    GlobalBatch,
+    OrderOptions,
+    Schedule,
+    attention_costs,
+    deal,
+)
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
 
 Place = tuple[int, int, int]
 """A step, the number of states loaded so far, and the revision of the schedule."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The part of each global batch that this rank reads."""
-
-    rank: int = 0
-    world_size: int = 1
-    even_attention: bool = True
-    """Deal rows so that all ranks have similar attention costs, instead of in order."""
-    restart: bool = False
-    """Start each pass at the first step. Otherwise, each batch is returned only once."""
 
 
 class Batches:
@@ -65,33 +58,33 @@ class Batches:
         readers: Sequence[RowReader],
         schedule: Schedule,
         size: BatchSize,
-        share: Share,
+        order: OrderOptions,
         options: BatchOptions,
-        seed: int = 0,
     ) -> None:
-        if not 0 <= share.rank < share.world_size:
-            why = f"got rank={share.rank}, world_size={share.world_size}"
+        self.rank, self.world_size = order.ranks()
+        if not 0 <= self.rank < self.world_size:
+            why = f"got rank={self.rank}, world_size={self.world_size}"
             raise UserError("rank must be between 0 and world_size - 1", why=why)
         if problem := options.problems():
             raise UserError("invalid batch option", why=problem)
         for num_rows in schedule.row_counts:
-            if num_rows % share.world_size:
+            if num_rows % self.world_size:
                 raise UserError(
                     "cannot divide the global batch among the ranks",
-                    why=f"it has {num_rows} rows, and there are {share.world_size} ranks",
+                    why=f"it has {num_rows} rows, and there are {self.world_size} ranks",
                     hint="use a global batch size that is a multiple of the number of ranks",
                 )
         self._readers, self._size = list(readers), size
         self.schedule = schedule
         """The sequences of each step. For a mixture, `report()` describes its sources."""
-        self.share, self.options, self._seed = share, options, seed
+        self.order, self.options, self._seed = order, options, order.seed
         self.step = 0
         """The step of the next batch."""
         self._num_resumed = 0
         self._ahead = ReadAhead(self._readers, schedule)
         self._infilling: Infilling | None = None
         if options.fill_in_middle is not None:
-            self._infilling = Infilling(options.fill_in_middle, self._readers, seed)
+            self._infilling = Infilling(options.fill_in_middle, self._readers, order.seed)
 
     def __len__(self) -> int:
         """Number of steps in total, including those already taken."""
@@ -131,7 +124,7 @@ class Batches:
         Raises:
             UserError: all batches have been returned already.
         """
-        if self.share.restart:
+        if self.order.restart:
             self.step = 0
         if self.global_batch(self.step) is None:
             raise UserError(
@@ -271,7 +264,7 @@ class Batches:
         Raises:
             UserError: the state belongs to other data, another order or another global batch.
         """
-        if self.share.restart:
+        if self.order.restart:
             why = "each pass starts at the first step, because restart=True"
             raise UserError("cannot load a state into this loader", why=why)
         found = check_state(state, self._state(self.step))
@@ -311,21 +304,21 @@ class Batches:
         return whole
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
-        content = self._content(whole, self._dealt(whole)[self.share.rank])
+        content = self._content(whole, self._dealt(whole)[self.rank])
         if self._infilling is not None:
             self._infilling.count(content.known_provenance.layout)
         return columns_of(content)
 
     def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:
         """Return the sequences that this rank reads with the reader of this number."""
-        chosen = self._dealt(whole)[self.share.rank]
+        chosen = self._dealt(whole)[self.rank]
         found: Int64Array = whole.sequences[chosen[whole.sources[chosen] == number]]
         return found
 
     def _dealt(self, whole: GlobalBatch) -> Int64Array:
         """Return the rows of each rank, shape (world_size, num_rows / world_size)."""
-        num_rows, world_size = len(whole.sequences), self.share.world_size
-        if world_size == 1 or not self.share.even_attention:
+        num_rows, world_size = len(whole.sequences), self.world_size
+        if world_size == 1 or not self.order.even_attention:
             return np.arange(num_rows).reshape(world_size, -1)
         costs = np.empty(num_rows, np.int64)
         for number, reader in enumerate(self._readers):

@@ -239,13 +239,13 @@ class Loader(TensorSource):
     @property
     def world_size(self) -> int:
         """Ranks that share each global batch."""
-        return self.batches.share.world_size
+        return self.batches.world_size
 
     def tensors(self) -> Iterator[Batch]:
         """Yield batches from the next step on; in a worker of a DataLoader, only that worker's."""
         worker = get_worker_info()
         if worker is None:
-            if not self.batches.share.restart:
+            if not self.batches.order.restart:
                 self._passes.refuse_another()
             finish = self._finish()
             if self._prefetch:
@@ -253,7 +253,7 @@ class Loader(TensorSource):
             else:
                 yield from map(finish, self.batches)
             return
-        if self.batches.share.restart:
+        if self.batches.order.restart:
             self._worker_step = worker.id
         elif worker.id == 0:
             self._passes.begin()

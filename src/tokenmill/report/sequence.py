@@ -12,7 +12,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.kernels.rows import BOS, EOS
 from tokenmill.load.rows.provenance import Layout
 from tokenmill.load.rows.reader import RowReader, Rows
-from tokenmill.load.steps.costs import token_counts
+from tokenmill.load.steps.schedule import token_counts
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 from tokenmill.store.stored_reference import decode_stored, open_reference

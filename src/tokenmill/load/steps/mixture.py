@@ -12,11 +12,10 @@ A source ends after its epochs or its tokens, whichever comes first. By default,
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -27,20 +26,25 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.batches import choose_sources
 from tokenmill.load.state import decoded
-from tokenmill.load.steps.costs import token_counts
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
-from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, Schedule, only_row_length
+from tokenmill.load.steps.schedule import (
+    BatchSize,
+    GlobalBatch,
+    Schedule,
+    only_row_length,
+    token_counts,
+)
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 
 WHOLE = 1 << 20
 """Sum of all shares. Shares are integers, so that the order is the same on any machine."""
 
-MOST_CHECKPOINTS = 256
+MOST_KEPT = 256
+"""Positions that are kept, evenly spaced, to go back to earlier steps."""
 MAX_SHARE = 1e9
 ENDLESS = 1 << 62
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
-T = TypeVar("T")
 Points = tuple[tuple[int, float], ...]
 
 
@@ -107,32 +111,6 @@ class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: list[Count]
     lags: list[Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)]]
     """Tokens that each source is behind its share, times WHOLE."""
-
-
-class _Checkpoints(Generic[T]):
-    """Positions before some steps: evenly spaced, and at most 256 of them."""
-
-    def __init__(self, before_first: T) -> None:
-        self._values = {0: before_first}
-        self._interval = 1
-
-    def __reduce__(self) -> tuple[type[_Checkpoints[T]], tuple[T]]:
-        """Pickle only the first one. Another process collects its own."""
-        return type(self), (self._values[0],)
-
-    def add(self, step: int, value: T) -> None:
-        """Keep the position before a step, unless it is too close to others."""
-        if step % self._interval:
-            return
-        self._values[step] = value
-        if len(self._values) > MOST_CHECKPOINTS:
-            self._interval *= 2
-            kept = (each for each in self._values if each % self._interval == 0)
-            self._values = {step: self._values[step] for step in kept}
-
-    def last_before(self, step: int) -> T:
-        """Return the position before a step, or the last one kept for an earlier step."""
-        return self._values[max(each for each in self._values if each <= step)]
 
 
 @dataclass
@@ -245,20 +223,30 @@ class MixtureSchedule(Schedule):
     def follow(self, standing: object) -> None:
         assert isinstance(standing, _Progress)
         self._progress = standing
-        self._checkpoints.add(standing.step, standing)
+        self._keep(standing)
 
     def __copy__(self) -> MixtureSchedule:
-        """Copy with separate checkpoints, because another thread may add to them."""
+        """Copy with positions of its own, because another thread may add to them."""
         found = object.__new__(type(self))
         found.__dict__.update(self.__dict__)
-        found._checkpoints = copy.copy(self._checkpoints)
+        found._kept = dict(self._kept)
         return found
 
     def _begin_at(self, progress: _Progress) -> None:
         self._start = self._before_last = self._progress = progress
         self._last: tuple[_Progress, GlobalBatch] | None = None
         """The last computed batch, and the position after it."""
-        self._checkpoints = _Checkpoints(_at_start(len(self.sources)))
+        self._kept = {0: _at_start(len(self.sources))}
+        """Positions before some steps, one for each `_interval` steps."""
+        self._interval = 1
+
+    def _keep(self, progress: _Progress) -> None:
+        if progress.step % self._interval == 0:
+            self._kept[progress.step] = progress
+        if len(self._kept) > MOST_KEPT:
+            self._interval *= 2
+            kept = self._kept.items()
+            self._kept = {step: each for step, each in kept if step % self._interval == 0}
 
     def _seed_of(self, number: int) -> int:
         if number == 0:  # alone, a source has the order of its plan
@@ -267,12 +255,7 @@ class MixtureSchedule(Schedule):
 
     def _go_to(self, step: int) -> None:
         """Move to a step, or to the end."""
-        known = (
-            self._progress,
-            self._before_last,
-            self._start,
-            self._checkpoints.last_before(step),
-        )
+        known = (self._progress, self._before_last, self._start, *self._kept.values())
         self._progress = max(
             (each for each in known if each.step <= step), key=lambda each: each.step
         )
@@ -304,7 +287,7 @@ class MixtureSchedule(Schedule):
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
             lags=lags.tolist(),
         )
-        self._checkpoints.add(self._progress.step, self._progress)
+        self._keep(self._progress)
         place = _running_count(chosen)
         batch = GlobalBatch(
             chosen, candidates[chosen, place], epochs[chosen, place], self._row_length

@@ -8,21 +8,27 @@ are shuffled.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+import msgspec
 import numpy as np
 import xxhash
+from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.kernels.batches import deal as deal_rows
 from tokenmill.kernels.permutation import Permutation
+from tokenmill.kernels.sequences import sums_of_lengths
 from tokenmill.load.rows.reader import plan_row_lengths
 from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
 from tokenmill.store.plan import Plan
 
 EPOCHS_FOR_EVER = 1 << 40
+Count = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,74 @@ class BatchSize:
     def rows_of(self, row_length: int) -> int:
         """Return the number of rows in a global batch, for rows of this length."""
         return self.rows or (self.tokens or 0) // row_length
+
+
+class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The size of a batch, the order of sequences, and the rank."""
+
+    batch_size: Annotated[Count | None, Meta(description="rows per step on each rank")] = None
+    global_batch_size: Annotated[Count | None, Meta(description="rows per step, all ranks")] = None
+    tokens_per_batch: Annotated[
+        Count | None, Meta(description="tokens per step on each rank, if row lengths vary")
+    ] = None
+    rank: Annotated[int, Meta(ge=0)] | None = None
+    world_size: Count | None = None
+    seed: Annotated[int, Meta(ge=0)] = 0
+    shuffle: Annotated[
+        Shuffle, Meta(description="shuffle the whole epoch, within blocks, or not at all")
+    ] = "global"
+    epochs: Annotated[Count | None, Meta(description="None: repeat without end")] = 1
+    restart: Annotated[
+        bool, Meta(description="start each pass at the first step, as for validation")
+    ] = False
+    even_attention: Annotated[
+        bool, Meta(description="deal rows so that ranks have similar attention costs")
+    ] = True
+
+    def size(self) -> BatchSize:
+        """Return the size of a global batch, in rows or tokens.
+
+        Raises:
+            UserError: not exactly one size is given.
+        """
+        given = (self.batch_size, self.global_batch_size, self.tokens_per_batch)
+        if sum(value is not None for value in given) != 1:
+            raise UserError(
+                "give exactly one batch size",
+                why=f"batch_size={given[0]}, global_batch_size={given[1]}, "
+                f"tokens_per_batch={given[2]}",
+                hint="global_batch_size does not change if the number of ranks does",
+            )
+        if self.tokens_per_batch is not None:
+            return BatchSize(tokens=self.tokens_per_batch * (self.world_size or 1))
+        rows = (self.batch_size or 0) * (self.world_size or 1)
+        return BatchSize(rows=self.global_batch_size or rows)
+
+    def ranks(self) -> tuple[int, int]:
+        """Return the rank and the number of ranks: see `known_ranks`."""
+        return known_ranks(self.rank, self.world_size)
+
+
+def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return this process's rank and the number of ranks: the given ones, or 0 of 1.
+
+    Raises:
+        UserError: several processes run and neither is given, or several ranks have one only.
+    """
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if world_size is None and processes.isdecimal() and int(processes) > 1:
+        raise UserError(
+            "rank and world_size are missing",
+            why=f"WORLD_SIZE is {processes}; without them, all processes train on the same rows",
+            hint="pass the rank and world_size of data parallelism, or world_size=1",
+        )
+    if rank is None and (world_size or 1) > 1:
+        raise UserError(
+            "rank is missing",
+            why=f"world_size is {world_size}; without a rank, all ranks train on the same rows",
+            hint="pass the rank of this process, for example rank=torch.distributed.get_rank()",
+        )
+    return rank or 0, world_size or 1
 
 
 @dataclass(frozen=True)
@@ -239,3 +313,40 @@ def only_row_length(plan: Plan) -> int:
             hint="curricula and mixtures need rows of one length: pack with another strategy",
         )
     return row_length
+
+
+def token_counts(plan: Plan, sequences: Int64Array) -> Int64Array:
+    """Return the number of tokens of each sequence, without padding, shape (n,).
+
+    Raises:
+        VerificationError: the plan's offsets are out of order.
+    """
+    return _checked_sums(plan, sequences, squared=False)
+
+
+def attention_costs(plan: Plan, sequences: Int64Array) -> Int64Array:
+    """Return the sum of squared segment lengths of each sequence, shape (n,).
+
+    Raises:
+        VerificationError: the plan's offsets are out of order.
+    """
+    return _checked_sums(plan, sequences, squared=True)
+
+
+def _checked_sums(plan: Plan, sequences: Int64Array, *, squared: bool) -> Int64Array:
+    arrays = np.asarray(plan.offsets), np.asarray(plan.lengths)
+    sums = sums_of_lengths(sequences, *arrays, squared)
+    if len(sums) < len(sequences):
+        raise plan.damaged("its offsets are out of order")
+    return sums
+
+
+def deal(costs: Int64Array, world_size: int) -> Int64Array:
+    """Return the rows of each rank in their order, shape (world_size, num_rows / world_size).
+
+    Each row, the most expensive first, goes to the rank with the lowest cost that still has room
+    (R. L. Graham: Bounds on multiprocessing timing anomalies, 1969). The rows of a batch are the
+    same for any number of ranks.
+    """
+    ranks = deal_rows(costs, np.argsort(-costs, kind="stable"), world_size)
+    return np.argsort(ranks, kind="stable").reshape(world_size, -1)
