@@ -44,7 +44,7 @@ def contenders(path: Path, texts: list[str], dropout: float) -> dict[str, Callab
     """What encodes all documents, and returns the number of tokens."""
     import tokenizers
 
-    from tokenmill.encode.subword.sampler import SubwordSampler
+    from tokenmill.encode.subword import SubwordSampler
     from tokenmill.encode.tokenizer_file import load_tokenizer_file
     from tokenmill.kernels.permutation import document_keys
 

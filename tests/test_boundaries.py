@@ -39,7 +39,7 @@ def test_offsets_and_lengths_are_each_others_inverse(lengths: list[int]) -> None
 
 
 def test_a_prefix_and_an_end_enclose_every_document() -> None:
-    ids, lengths = enclose_documents(token_batch([[7, 8], [9]]), (1,), 2, UINT16)
+    ids, lengths = enclose_documents(token_batch([[7, 8], [9]]), (1,), (2,), UINT16)
     assert ids.tolist() == [1, 7, 8, 2, 1, 9, 2]
     assert lengths.tolist() == [4, 3]
 
@@ -50,7 +50,7 @@ def test_a_prefix_and_an_end_enclose_every_document() -> None:
 def test_enclosing_is_what_a_loop_over_documents_gives(
     dtype: np.dtype[np.integer], documents: list[list[int]], prefix: list[int], eos: int
 ) -> None:
-    ids, lengths = enclose_documents(token_batch(documents), prefix, eos, dtype)
+    ids, lengths = enclose_documents(token_batch(documents), prefix, (eos,), dtype)
     enclosed = [[*prefix, *document, eos] for document in documents]
     assert ids.dtype == dtype
     assert ids.tolist() == [token for document in enclosed for token in document]
@@ -58,7 +58,7 @@ def test_enclosing_is_what_a_loop_over_documents_gives(
 
 
 def test_ids_over_16_bits_keep_their_value_in_32() -> None:
-    ids, _ = enclose_documents(token_batch([[2**31 - 1, 70_000]]), (), 65_536, INT32)
+    ids, _ = enclose_documents(token_batch([[2**31 - 1, 70_000]]), (), (65_536,), INT32)
     assert ids.tolist() == [2**31 - 1, 70_000, 65_536]
 
 

@@ -134,14 +134,6 @@ def test_an_engine_of_a_version_that_was_not_measured_is_left_out_with_the_one_t
     assert rank_engines(BYTE_LEVEL_FILE, False) == expected
 
 
-@pytest.mark.parametrize("version", ["0.3.4", "0.3.5"])
-def test_every_version_of_the_measured_range_is_admitted(
-    installed: set[str], monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    set_versions(monkeypatch, fastokens=version)
-    assert rank_engines(BYTE_LEVEL_FILE, False).objections == {}
-
-
 def test_nothing_is_told_of_engines_that_no_install_would_put_first(
     installed: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,7 +154,7 @@ class Recorder:
 
 
 def routed(engine: Recorder, reference: Recorder, pattern: str = "[é-ü]") -> RoutedEngine:
-    return RoutedEngine(engine, re.compile(pattern), lambda: reference)  # type: ignore[arg-type,return-value]
+    return RoutedEngine(engine, re.compile(pattern).search, lambda: reference)  # type: ignore[arg-type,return-value]
 
 
 def test_documents_with_a_routed_character_are_the_references_and_no_others() -> None:
@@ -171,7 +171,7 @@ def test_the_reference_is_not_loaded_before_it_is_needed() -> None:
     def load_never() -> Reference:
         raise AssertionError("loaded")
 
-    found = RoutedEngine(engine, re.compile("é"), load_never).encode(["ab", "日"])
+    found = RoutedEngine(engine, re.compile("é").search, load_never).encode(["ab", "日"])
     assert documents(found) == [[1, 1], [1]]
 
 

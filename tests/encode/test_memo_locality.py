@@ -201,17 +201,17 @@ def test_bars_in_brackets_and_parentheses_are_no_alternatives() -> None:
     assert "|".join(alternatives(LLAMA3_SPLIT)) == LLAMA3_SPLIT
 
 
-class Bars:
+class Bars(ChunkEngine):
     """The ids of a chunk are a bar and its characters."""
 
-    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+    def _encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
         chunks = [data[start:stop].tobytes().decode() for start, stop in places]
         return batch_of([list(map(ord, "|" + chunk)) for chunk in chunks])
 
 
 def cut(text: str, cuts: Cuts) -> str:
     """A text with a bar at every cut."""
-    ids = ChunkEngine("bars", "1", cuts, Bars(), 0).encode([text]).ids
+    ids = Bars("bars", "1", cuts, 0).encode([text]).ids
     return "".join(map(chr, ids))[1:]
 
 

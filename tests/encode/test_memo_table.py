@@ -167,10 +167,10 @@ def test_after_a_failure_the_next_call_is_right(poison: str) -> None:
     assert documents(memo.encode([poison])) == [list(map(ord, poison))]
 
 
-class Repeats:
+class Repeats(ChunkEngine):
     """A chunk that is a number has so many ids, all different."""
 
-    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+    def _encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
         counts = [int(data[start:stop].tobytes()) for start, stop in places]
         return batch_of([range(count) for count in counts])
 
@@ -181,7 +181,7 @@ NUMBER_EDGES = [0, 1, 2, 3, 4, 5, 17, MAX_KEPT_IDS - 1, MAX_KEPT_IDS, MAX_KEPT_I
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 23, 24, 25, MAX_KEPT_BYTES])
 def test_chunks_of_any_length_have_any_number_of_ids(length: int) -> None:
     cuts = make_cuts(pipeline_json(None, WHITESPACE), False)
-    engine = ChunkEngine("repeats", "1", cuts, Repeats(), CACHE_BYTES)
+    engine = Repeats("repeats", "1", cuts, CACHE_BYTES)
     numbers = [number for number in NUMBER_EDGES if len(str(number)) <= length]
     texts = [str(number).zfill(length) for number in numbers]
     expected = [list(range(number)) for number in numbers]

@@ -34,7 +34,8 @@ from trained_kit import SENTENCES
 from tokenmill.core.errors import EngineError
 from tokenmill.encode.adversarial import adversarial_texts
 from tokenmill.encode.engine import Engine, Reference
-from tokenmill.encode.engines.native.engine import NativeEngine, load_native
+from tokenmill.encode.engine_ranking import load_native
+from tokenmill.encode.engines.chunks import NativeEngine
 from tokenmill.encode.engines.native.gate import native_objection
 from tokenmill.encode.engines.native.unigram import read_score
 from tokenmill.encode.exactness import compare_tokens

@@ -62,9 +62,8 @@ def every_split(tokens: list[bytes]) -> list[tuple[int, int]]:
 @settings(deadline=None)
 @given(st.lists(st.text("abc", max_size=6).map(str.encode), max_size=30, unique=True))
 def test_every_way_to_split_a_token_into_two_is_a_merge(tokens: list[bytes]) -> None:
-    merges = merges_of(tokens)
-    found = list(zip(merges.lefts.tolist(), merges.rights.tolist(), strict=True))
-    assert found == every_split(tokens)
+    lefts, rights = merges_of(tokens)
+    assert list(zip(lefts.tolist(), rights.tolist(), strict=True)) == every_split(tokens)
 
 
 def test_free_ids_are_filled_for_engines_and_the_empty_token_is_not_spelled() -> None:

@@ -28,7 +28,7 @@ from encode.tokenizer_kit import (
 )
 from tokenmill.core.errors import UserError
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.sampler import SubwordSampler
+from tokenmill.encode.subword import SubwordSampler
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.kernels.permutation import document_keys

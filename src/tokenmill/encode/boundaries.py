@@ -47,27 +47,27 @@ def join_batches(parts: Sequence[TokenBatch]) -> TokenBatch:
 
 
 def enclose_documents(
-    tokens: TokenBatch, prefix: Sequence[int], eos_id: int, dtype: np.dtype
+    tokens: TokenBatch, before: Sequence[int], after: Sequence[int], dtype: npt.DTypeLike
 ) -> tuple[npt.NDArray[np.integer], Int64Array]:
-    """Put `prefix` before and one `eos_id` after every document, in the dtype of the shard.
+    """Put ids before and after every document, in the dtype of the shard.
 
-    Documents [7 8] [9] with prefix (1,) and eos 2 give ids [1 7 8 2 1 9 2] and lengths [4, 3].
+    Documents [7 8] [9] with (1,) before and (2,) after give ids [1 7 8 2 1 9 2] and lengths [4, 3].
     """
-    count, first = len(tokens.offsets) - 1, tokens.offsets[0]
-    ids, lengths = tokens.ids[first : tokens.offsets[-1]], tokens.lengths + len(prefix) + 1
+    count, first, around = len(tokens.offsets) - 1, tokens.offsets[0], len(before) + len(after)
+    ids, lengths = tokens.ids[first : tokens.offsets[-1]], tokens.lengths + around
     stops = np.cumsum(lengths)
-    enclosed = np.empty(len(ids) + (len(prefix) + 1) * count, dtype)
+    ends = [(stops - lengths + place, token) for place, token in enumerate(before)]
+    ends += [(stops - len(after) + place, token) for place, token in enumerate(after)]
+    enclosed = np.empty(len(ids) + around * count, dtype)
     if len(ids) >= LONG_DOCUMENT_TOKENS * count:
-        _copy_each(tokens, stops - 1 - tokens.lengths, enclosed)
+        _copy_each(tokens, stops - len(after) - tokens.lengths, enclosed)
     else:
         is_text = np.ones(len(enclosed), bool)
-        is_text[stops - 1] = False
-        for place in range(len(prefix)):
-            is_text[stops - lengths + place] = False
+        for places, _ in ends:
+            is_text[places] = False
         enclosed[is_text] = ids
-    enclosed[stops - 1] = eos_id
-    for place, token in enumerate(prefix):
-        enclosed[stops - lengths + place] = token
+    for places, token in ends:
+        enclosed[places] = token
     return enclosed, lengths
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, read_bounded
-from tokenmill.core.suggestions import nearest
 from tokenmill.encode.published_encodings import ENCODINGS, Encoding
 from tokenmill.encode.tokenizer_bounds import MAX_STEP_CHARACTERS, cannot_load, check_ids
 
@@ -140,12 +139,6 @@ def spelled_ranks(ranks: dict[bytes, int]) -> bytes:
     """Return ranks in the canonical form that digests use: like published files, sorted by rank."""
     ordered = sorted(ranks.items(), key=lambda item: item[1])
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
-
-
-def nearest_encoding(name: str) -> str:
-    """Return a hint with the closest known name, or ""."""
-    close = nearest(name, ENCODINGS)
-    return f" (did you mean {close}?)" if close else ""
 
 
 def parse_ranks(data: bytes, origin: str = "") -> dict[bytes, int]:

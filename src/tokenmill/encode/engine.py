@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.encode.boundaries import join_batches
+from tokenmill.encode.tokenizer_bounds import library_failures
 
 T = TypeVar("T")
 
@@ -83,14 +84,13 @@ def call_library(step: Callable[[str], T], text: str) -> T:
     Raises:
         EngineError: it failed on the text.
     """
-    try:
-        return step(text)
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # a Rust panic is not an Exception
+
+    def failed(error: BaseException) -> EngineError:
         why = f"{type(error).__name__}: {error}"
-        where = f"text {text[:80]!r}"
-        raise EngineError("the tokenizers library failed", where=where, why=why) from error
+        return EngineError("the tokenizers library failed", where=f"text {text[:80]!r}", why=why)
+
+    with library_failures(failed):
+        return step(text)
 
 
 class Encoder:
@@ -120,18 +120,12 @@ class Encoder:
         return join_batches(parts)
 
     def _call(self, texts: Sequence[str]) -> TokenBatch:
-        try:
+        def failed(error: BaseException) -> EngineError:
+            what = f"{self.name} failed on a batch of {len(texts)} documents"
+            return EngineError(what, why=f"{type(error).__name__}: {error}", hint=REPORT)
+
+        with library_failures(failed):
             batch = self._engine.encode(texts)
-        except (KeyboardInterrupt, SystemExit, MemoryError, EngineError):
-            raise
-        except BaseException as error:  # a Rust panic is not an Exception
-            if type(error).__module__.startswith("tokenmill"):
-                raise
-            raise EngineError(
-                f"{self._engine.name} failed on a batch of {len(texts)} documents",
-                why=f"{type(error).__name__}: {error}",
-                hint=REPORT,
-            ) from error
         self._check(texts, batch)
         return batch
 

@@ -31,7 +31,12 @@ from tokenmill.encode.engines.fastokens import (
     is_sentencepiece,
 )
 from tokenmill.encode.engines.locality import locality_objection
-from tokenmill.encode.engines.native.gate import native_objection, sentencepiece_objection
+from tokenmill.encode.engines.native.gate import (
+    is_bert,
+    is_byte_level,
+    native_objection,
+    sentencepiece_objection,
+)
 from tokenmill.encode.engines.wrappers import ComposingEngine, RoutedEngine
 from tokenmill.encode.exactness import (
     CalibrationVetoError,
@@ -41,7 +46,8 @@ from tokenmill.encode.exactness import (
 )
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import Json
+from tokenmill.encode.tokenizer_bounds import library_failures
+from tokenmill.encode.tokenizer_json import Json, matched_contents, read_tokenizer
 
 NATIVE, MEMO, REFERENCE = "native", "memo", "reference"
 SENTENCEPIECE = "sentencepiece"
@@ -206,13 +212,13 @@ def load_engine(name: str, file: TokenizerFile, control_tokens: bool, cache_byte
     """
     if name == REFERENCE:
         return load_reference(file, control_tokens)
-    try:
-        return _load_fast(name, file, control_tokens, cache_bytes)
-    except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
-        raise
-    except BaseException as error:  # a Rust panic is not an Exception
+
+    def failed(error: BaseException) -> EngineError:
         why = f"{type(error).__name__}: {error}"
-        raise EngineError(f"{name} cannot load the tokenizer", why=why) from error
+        return EngineError(f"{name} cannot load the tokenizer", why=why)
+
+    with library_failures(failed):
+        return _load_fast(name, file, control_tokens, cache_bytes)
 
 
 def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes: int) -> Engine:
@@ -231,8 +237,6 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
         reference = load_reference(file, control_tokens)
         return MemoEngine(reference, data, control_tokens, cache_bytes)
     if name == NATIVE:
-        from tokenmill.encode.engines.native.engine import load_native
-
         return load_native(
             data, control_tokens, lambda: load_reference(file, control_tokens), cache_bytes
         )
@@ -243,10 +247,43 @@ def _load_fast(name: str, file: TokenizerFile, control_tokens: bool, cache_bytes
     if strings := fastokens_routes(splitting):
         engine = RoutedEngine(
             engine,
-            re.compile("|".join(map(re.escape, strings))),
+            re.compile("|".join(map(re.escape, strings))).search,
             lambda: load_reference(file, control_tokens),
             in_ascii=any(map(str.isascii, strings)),
         )
     if file.kind == "tiktoken" and encoding_of(file).form:
         return ComposingEngine(engine)
     return engine
+
+
+def load_native(
+    tokenizer_json: bytes,
+    control_tokens: bool,
+    load_reference: Callable[[], Engine],
+    cache_bytes: int,
+) -> Engine:
+    """Load the engine of a tokenizer that `native_objection` admits."""
+    from tokenmill.encode.engines.chunks import NativeEngine, NativeModel
+    from tokenmill.encode.engines.cuts import make_cuts
+    from tokenmill.encode.engines.native.byte_bpe import ByteBpe
+    from tokenmill.encode.engines.native.character_bpe import load_bpe
+    from tokenmill.encode.engines.native.unigram import unigram_model
+    from tokenmill.encode.engines.native.wordpiece import WordBpe, WordPiece
+
+    tokenizer = read_tokenizer(tokenizer_json)
+    contents = matched_contents(tokenizer, control_tokens)
+    match tokenizer["model"]["type"]:
+        case "BPE" if is_byte_level(tokenizer):
+            model: NativeModel = ByteBpe(tokenizer, contents)
+        case "BPE" if is_bert(tokenizer):
+            model = WordBpe(tokenizer, contents)
+        case "BPE":
+            return load_bpe(tokenizer, control_tokens, load_reference, cache_bytes)
+        case "Unigram":
+            model = unigram_model(tokenizer_json, tokenizer)
+        case "WordPiece" | "WordLevel":
+            model = WordPiece(tokenizer)
+        case kind:
+            raise EngineError(f"native cannot encode a model of type {kind}")
+    cuts = make_cuts(tokenizer, control_tokens)
+    return NativeEngine(model, cuts, load_reference, cache_bytes)

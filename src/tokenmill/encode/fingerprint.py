@@ -18,7 +18,6 @@ Floats are spelled as Python's `repr` spells a double.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -80,16 +79,10 @@ def _sha256(value: object) -> str:
 def canonical_json(value: object) -> str:
     """Return `json.dumps(value, sort_keys=True, separators=(",", ":"))`.
 
-    The two fast paths spell vocabularies and merges in a quarter of the time.
+    The fast path spells vocabularies in half of the time.
     """
     if type(value) is dict and {*map(type, value.values())} <= {int}:
         keys = sorted(value)
         entries = zip(map(_quoted, keys), map(value.__getitem__, keys), strict=True)
         return "{" + ",".join([f"{key}:{i}" for key, i in entries]) + "}"
-    if type(value) is list and all(type(item) is list and len(item) == 2 for item in value):
-        words = [*itertools.chain.from_iterable(value)]
-        if {*map(type, words)} <= {str}:
-            quoted = map(_quoted, words)
-            pairs = [f"[{left},{right}]" for left, right in zip(quoted, quoted, strict=True)]
-            return "[" + ",".join(pairs) + "]"
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -48,12 +47,12 @@ def ranks_to_json(data: bytes, encoding: Encoding, *, fill: bool = False) -> byt
     vocab = {of_token[token]: rank for token, rank in ranks.items()}
     if fill:
         vocab = _filled(vocab)
-    found = merges_of(tokens)
+    lefts, rights = merges_of(tokens)
     lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-    if lengths[found.lefts].sum() + lengths[found.rights].sum() > MAX_MERGE_BYTES:
+    if lengths[lefts].sum() + lengths[rights].sum() > MAX_MERGE_BYTES:
         return None
-    lefts, rights = (column.tolist() for column in found)
-    merges = [(spelled[left], spelled[right]) for left, right in zip(lefts, rights, strict=True)]
+    pairs = zip(lefts.tolist(), rights.tolist(), strict=True)
+    merges = [(spelled[left], spelled[right]) for left, right in pairs]
     return msgspec.json.encode(_document(encoding, vocab, merges))
 
 
@@ -98,15 +97,8 @@ def _document(encoding: Encoding, vocab: dict[str, int], merges: list[tuple[str,
     return {**head, "post_processor": None, "decoder": decoder, "model": model}
 
 
-class Merges(NamedTuple):
-    """Merges as indexes into a list of tokens; both arrays have shape (num_merges,)."""
-
-    lefts: Int32Array
-    rights: Int32Array
-
-
-def merges_of(tokens: Sequence[bytes]) -> Merges:
-    """Return every way to split a token into two others.
+def merges_of(tokens: Sequence[bytes]) -> tuple[Int32Array, Int32Array]:
+    """Return every way to split a token into two others: the indexes of the left and right parts.
 
     Sorted by token, then left part, then right part.
     """
@@ -119,7 +111,7 @@ def merges_of(tokens: Sequence[bytes]) -> Merges:
     found = np.flatnonzero((lefts >= 0) & (rights >= 0))
     wholes = np.repeat(np.arange(len(tokens), dtype=np.int32), lengths)[found]
     order = found[np.lexsort((lefts[found], wholes))]
-    return Merges(lefts[order], rights[order])
+    return lefts[order], rights[order]
 
 
 def _longest_prefixes(tokens: Sequence[bytes]) -> Int32Array:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import EngineError, UserError
+from tokenmill.core.errors import EngineError
 from tokenmill.core.installed import installed_version
 from tokenmill.core.records import Int64Array, TokenBatch, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
@@ -24,6 +24,7 @@ from tokenmill.encode.encodings import byte_symbols
 from tokenmill.encode.engine import Engine, call_library
 from tokenmill.encode.engines.chunks import MemoEngine
 from tokenmill.encode.engines.locality import locality_objection
+from tokenmill.encode.tokenizer_bounds import load_failures
 from tokenmill.encode.tokenizer_json import Json, pre_tokenizers, with_library
 from tokenmill.encode.words.scanning import Scanner, composed_already, scanner_of
 from tokenmill.encode.words.splits import Split
@@ -143,13 +144,8 @@ class LibrarySplitter(Splitter):
     def __init__(self, split: Split) -> None:
         self.version = installed_version("tokenizers")
         tokenizer = _as_tokenizer(split)
-        try:
+        with load_failures("", "cannot load the normalizer and the pre-tokenizer"):
             self._steps = with_library(tokenizer, pre_tokenizers(tokenizer))
-        except (KeyboardInterrupt, SystemExit, MemoryError):
-            raise
-        except BaseException as error:  # a Rust panic is not an Exception
-            what = "cannot load the normalizer and the pre-tokenizer"
-            raise UserError(what, why=f"{type(error).__name__}: {error}") from error
         self._byte_level = split.byte_level
 
     def split(self, texts: Sequence[str]) -> Words:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,12 +16,8 @@ from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, parse_ranks
 from tokenmill.encode.references.json_components import json_components
 from tokenmill.encode.references.sentencepiece import load_processor
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import Json
+from tokenmill.encode.tokenizer_json import MARK, Json
 
-if TYPE_CHECKING:
-    pass
-
-SPACE_SYMBOL = "\u2581"
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -127,7 +122,7 @@ def _spaced(spelling: str, *, special: bool = False, fallback: bool = True) -> T
     """Read a token in SentencePiece's spelling."""
     if fallback and (found := _BYTE_TOKEN.fullmatch(spelling)):
         return Token(bytes([int(found[1], 16)]), is_fallback=True, spelling=spelling)
-    data = spelling.replace(SPACE_SYMBOL, " ").encode()
+    data = spelling.replace(MARK, " ").encode()
     return Token(data, is_special=special, spelling=spelling)
 
 

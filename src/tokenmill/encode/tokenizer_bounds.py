@@ -5,8 +5,8 @@ Libraries allocate tables as long as the largest id, and raise all kinds of erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import msgspec
@@ -49,15 +49,21 @@ def cannot_load(origin: str, why: str, hint: str = "") -> UserError:
 
 
 @contextmanager
-def load_failures(origin: str, what: str = _WHAT) -> Iterator[None]:
-    """Convert any failure of a library, including a Rust panic, to a UserError."""
+def library_failures(made: Callable[[BaseException], Exception]) -> Iterator[None]:
+    """Raise what `made` returns for a failure of a library, also for a Rust panic."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, TokenmillError):
         raise
-    except BaseException as error:
-        why = str(error) or type(error).__name__
-        raise UserError(what, where=origin, why=why) from error
+    except BaseException as error:  # a Rust panic is not an Exception
+        raise made(error) from error
+
+
+def load_failures(origin: str, what: str = _WHAT) -> AbstractContextManager[None]:
+    """Convert any failure of a library to a UserError."""
+    return library_failures(
+        lambda error: UserError(what, where=origin, why=str(error) or type(error).__name__)
+    )
 
 
 def check_tokenizer_json(data: bytes, origin: str) -> None:

@@ -20,7 +20,7 @@ from tokenmill.encode.engine_ranking import (
 )
 from tokenmill.encode.exactness import AuditSample, audit
 from tokenmill.encode.kinds import load_any_reference
-from tokenmill.encode.subword.sampler import SubwordSampler, rate_of
+from tokenmill.encode.subword import SubwordSampler, rate_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.hf.summary import logger
 from tokenmill.kernels.permutation import keyed_hash

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt32Array
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array
 from tokenmill.kernels.compiled import compiled, inlined
 from tokenmill.kernels.memory import byte_at, code_at, size_at
 from tokenmill.kernels.word_slots import Integer
@@ -134,56 +134,6 @@ def _write_symbols(
             place += size
         num_words = _end_word(offsets, num_words, count)
         words_before[chunk + 1] = num_words
-
-
-@compiled
-def symbols_of_words(
-    characters: UInt32Array,
-    lengths: Int64Array,
-    added: Int32Array,
-    table: Int32Array,
-    bytes_: Int32Array,
-) -> tuple[Int32Array, Int64Array]:
-    """Return the symbols of words and their offsets; no offsets if a character has no symbol.
-
-    `added`, shape (num_words,), holds the symbols of words that are added tokens, else -1.
-    """
-    symbols = np.empty(4 * len(characters), np.int32)
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    utf8 = np.empty(4, np.int64)
-    count, place = 0, 0
-    for word in range(len(lengths)):
-        stop = place + lengths[word]
-        if added[word] >= 0:
-            symbols[count] = added[word]
-            count += 1
-            place = stop
-        while place < stop:
-            symbol = table[characters[place]]
-            size = 1
-            if symbol >= 0:
-                symbols[count] = symbol
-            elif len(bytes_):
-                size = _encode_character(np.int64(characters[place]), utf8)
-                for i in range(size):
-                    symbols[count + i] = bytes_[utf8[i]]
-            else:
-                return symbols[:0], offsets[:0]
-            count += size
-            place += 1
-        offsets[word + 1] = count
-    return symbols[:count].copy(), offsets
-
-
-@inlined
-def _encode_character(code_point: np.int64, utf8: Int64Array) -> int:
-    """Write the UTF-8 bytes of a code point; return their number."""
-    size = 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
-    for i in range(size - 1, 0, -1):
-        utf8[i] = 0x80 | (code_point & 0x3F)
-        code_point >>= 6
-    utf8[0] = code_point if size == 1 else code_point | ((0xF00 >> size) & 0xFF)
-    return size
 
 
 @inlined

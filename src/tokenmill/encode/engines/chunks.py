@@ -10,6 +10,7 @@ in rounds that are small enough for the processor's cache.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -160,26 +161,20 @@ def _empty_slots(number: int) -> UInt64Array:
     return made[first : first + number * s.SLOT_WORDS]
 
 
-class ChunkEncoder(Protocol):
-    """Encodes chunks that are not in the table."""
+class ChunkEngine(ABC):
+    """A chunk table in front of `_encode_chunks`; it is dropped when it grows too large."""
 
-    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+    def __init__(self, name: str, version: str, cuts: Cuts, cache_bytes: int) -> None:
+        self.name = name
+        self.version = version
+        self._table = ChunkTable(cuts, cache_bytes)
+
+    @abstractmethod
+    def _encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
         """Return the ids of every chunk: `data[start:stop]`, valid UTF-8, for each row of `places`.
 
         There is at least one chunk, and `data` has `slots.PADDING` bytes after the last one.
         """
-
-
-class ChunkEngine:
-    """A chunk table in front of a chunk encoder; the table is dropped when it grows too large."""
-
-    def __init__(
-        self, name: str, version: str, cuts: Cuts, encoder: ChunkEncoder, cache_bytes: int
-    ) -> None:
-        self.name = name
-        self.version = version
-        self._encoder = encoder
-        self._table = ChunkTable(cuts, cache_bytes)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """The ids of every text, in order."""
@@ -200,7 +195,7 @@ class ChunkEngine:
             found = self._table.find(data, offsets, found)
             # A slice of one row is contiguous, others are not: kernels would compile for both.
             places = np.ascontiguousarray(found.asked[:, :2])
-            asked = self._encoder.encode_chunks(data, places) if len(places) else _NOTHING
+            asked = self._encode_chunks(data, places) if len(places) else _NOTHING
             ids, stops = self._table.finish(data, found, asked)
             parts.append(ids)
             ends.append(stops + num_ids)
@@ -216,19 +211,16 @@ class MemoEngine(ChunkEngine):
         self, reference: Engine, tokenizer_json: bytes, control_tokens: bool, cache_bytes: int
     ) -> None:
         cuts = make_cuts(msgspec.json.decode(tokenizer_json), control_tokens)
-        super().__init__("memo", reference.version, cuts, ReferenceChunks(reference), cache_bytes)
-
-
-class ReferenceChunks:
-    """Encodes chunks with a reference."""
-
-    def __init__(self, reference: Engine) -> None:
+        super().__init__("memo", reference.version, cuts, cache_bytes)
         self._reference = reference
 
-    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """Return the ids of every chunk."""
-        text = data.tobytes() if len(places) else b""
-        return self._reference.encode([text[a:b].decode() for a, b in places.tolist()])
+    def _encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
+        return _by_reference(self._reference, data, places)
+
+
+def _by_reference(reference: Engine, data: UInt8Array, places: Int64Array) -> TokenBatch:
+    text = data.tobytes()
+    return reference.encode([text[a:b].decode() for a, b in places.tolist()])
 
 
 class NativeModel(Protocol):
@@ -257,23 +249,14 @@ class NativeEngine(ChunkEngine):
         load_reference: Callable[[], Engine],
         cache_bytes: int,
     ) -> None:
-        version = installed_version("tokenmill")
-        super().__init__("native", version, cuts, _Chunks(model, load_reference), cache_bytes)
+        super().__init__("native", installed_version("tokenmill"), cuts, cache_bytes)
+        self._model, self._load_reference = model, load_reference
+        self._reference: Engine | None = None
 
-
-class _Chunks:
-    """Encodes chunks with a model, and those that it leaves out with the reference."""
-
-    def __init__(self, model: NativeModel, load_reference: Callable[[], Engine]) -> None:
-        self._model = model
-        self._load_reference = load_reference
-        self._reference: ReferenceChunks | None = None
-
-    def encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
-        """Return the ids of every chunk."""
+    def _encode_chunks(self, data: UInt8Array, places: Int64Array) -> TokenBatch:
         tokens, left_out = self._model.encode_chunks(data, places)
         if not left_out.any():
             return tokens
-        self._reference = self._reference or ReferenceChunks(self._load_reference())
-        exact = self._reference.encode_chunks(data, places[left_out])
+        self._reference = self._reference or self._load_reference()
+        exact = _by_reference(self._reference, data, places[left_out])
         return with_documents(tokens, np.flatnonzero(left_out).tolist(), exact)

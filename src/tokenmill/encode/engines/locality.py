@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import base64
 import struct
-from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import UInt32Array
 from tokenmill.encode.tokenizer_json import (
     Json,
     matched_contents,
@@ -169,8 +167,7 @@ def _normalizer_objection(step: Json, metaspace: bool) -> str:
     if kind == "Replace":
         return _replace_objection(step["pattern"], step["content"], metaspace)
     if kind == "Precompiled":
-        table = read_charsmap(base64.b64decode(step["precompiled_charsmap"]))
-        changed = any(table.begins_key([*" ", *JOINING]))
+        changed = any(begin_keys(step["precompiled_charsmap"], [*" ", *JOINING]))
         return "a normalizer with a table that replaces spaces" if changed else ""
     strips_ends_of_lines = kind == "Strip" and not step.get("strip_left", True)
     local = kind in _CHARACTER_WISE | _CANONICAL or strips_ends_of_lines
@@ -191,40 +188,32 @@ def _replace_objection(pattern: Json, content: str, metaspace: bool) -> str:
     return "" if visible and not spaces else "a normalizer that replaces or adds spaces"
 
 
-class Charsmap(NamedTuple):
-    """The keys of SentencePiece's table of character replacements (`precompiled_charsmap`).
+def begin_keys(charsmap: str, characters: list[str]) -> list[bool]:
+    """Return for each character whether a key of a `precompiled_charsmap` begins with it.
 
-    The table begins with the size of a double-array trie in bytes (uint32, little-endian). The
-    trie's units (uint32) follow, then zero-terminated texts. A unit holds the byte that leads to it
-    and the offset of its children (darts-clone, `darts.h`: `DoubleArrayUnit`).
-    """
-
-    units: UInt32Array
-
-    def begins_key(self, characters: list[str]) -> list[bool]:
-        """Return for each character whether a key begins with it."""
-        spelled = [character.encode() for character in characters]
-        lengths = np.array([len(key) for key in spelled])
-        nodes, found = np.zeros(len(spelled), np.int64), np.ones(len(spelled), np.bool_)
-        padded = np.frombuffer(b"".join(key.ljust(4, b"\0") for key in spelled), np.uint8)
-        for depth, labels in enumerate(padded.reshape(-1, 4).T.astype(np.int64)):
-            units = self.units[nodes].astype(np.int64)
-            children = nodes ^ (units >> 10 << ((units & FAR) >> 6)) ^ labels
-            inside = children < len(self.units)
-            children = np.where(inside, children, 0)
-            is_child = inside & (self.units[children].astype(np.int64) & LABEL == labels)
-            still = depth < lengths
-            found &= is_child | ~still
-            nodes = np.where(still, children, nodes)
-        return found.tolist()
-
-
-def read_charsmap(table: bytes) -> Charsmap:
-    """Read a table.
+    That is SentencePiece's table of replacements, in base64. It begins with the size of a
+    double-array trie in bytes (uint32, little-endian). The trie's units (uint32) follow, then
+    zero-terminated texts. A unit holds the byte that leads to it and the offset of its children
+    (darts-clone, `darts.h`: `DoubleArrayUnit`).
 
     Raises:
         ValueError: the table is damaged.
     """
+    table = base64.b64decode(charsmap)
     if len(table) < 8 or not 4 <= (size := struct.unpack_from("<I", table)[0]) <= len(table) - 4:
         raise ValueError("the precompiled_charsmap is truncated")
-    return Charsmap(np.frombuffer(table, "<u4", size // 4, 4).astype(np.uint32))
+    trie = np.frombuffer(table, "<u4", size // 4, 4).astype(np.int64)
+    spelled = [character.encode() for character in characters]
+    lengths = np.array([len(key) for key in spelled])
+    nodes, found = np.zeros(len(spelled), np.int64), np.ones(len(spelled), np.bool_)
+    padded = np.frombuffer(b"".join(key.ljust(4, b"\0") for key in spelled), np.uint8)
+    for depth, labels in enumerate(padded.reshape(-1, 4).T.astype(np.int64)):
+        units = trie[nodes]
+        children = nodes ^ (units >> 10 << ((units & FAR) >> 6)) ^ labels
+        inside = children < len(trie)
+        children = np.where(inside, children, 0)
+        is_child = inside & (trie[children] & LABEL == labels)
+        still = depth < lengths
+        found &= is_child | ~still
+        nodes = np.where(still, children, nodes)
+    return found.tolist()

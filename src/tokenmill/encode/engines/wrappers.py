@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -24,37 +23,35 @@ from tokenmill.encode.engine import Engine
 from tokenmill.encode.tokenizer_json import MARK
 
 
-class Routes(Protocol):
-    """Finds the texts that an engine is known to get wrong."""
+class _Around:
+    """An engine around another one, with its name."""
 
-    def search(self, text: str, /) -> object:
-        """Return a true value if the engine gets this text wrong."""
+    def __init__(self, engine: Engine) -> None:
+        self.name, self.version = engine.name, engine.version
+        self._engine = engine
 
 
-class RoutedEngine:
+class RoutedEngine(_Around):
     """An engine that routes some documents to its reference, which is loaded on first use."""
 
     def __init__(
         self,
         engine: Engine,
-        routes: Routes,
+        is_wrong: Callable[[str], object],
         load_reference: Callable[[], Engine],
         *,
         in_ascii: bool = False,
     ) -> None:
-        """`in_ascii` says whether `routes` can match ASCII texts; if not, they are not searched."""
-        self.name = engine.name
-        self.version = engine.version
-        self._engine = engine
-        self._routes = routes
+        """`is_wrong` finds texts that `engine` gets wrong; ASCII ones only if `in_ascii`."""
+        super().__init__(engine)
+        self._is_wrong = is_wrong
         self._load_reference = load_reference
         self._reference: Engine | None = None
         self._in_ascii = in_ascii
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """Return the ids of every text; those that the routes find are encoded by the reference."""
-        search = self._routes.search
-        in_ascii = self._in_ascii
+        search, in_ascii = self._is_wrong, self._in_ascii
         routed = [
             i for i, text in enumerate(texts) if (in_ascii or not text.isascii()) and search(text)
         ]
@@ -67,14 +64,12 @@ class RoutedEngine:
         return with_documents(plain, routed, exact)
 
 
-class AddedTokens:
+class AddedTokens(_Around):
     """Encodes the texts between added tokens with an engine."""
 
     def __init__(self, engine: Engine, ids: dict[str, int], as_text: set[str]) -> None:
         """Tokens in `as_text` are encoded like text, and only hide others inside them."""
-        self.name = engine.name
-        self.version = engine.version
-        self._engine = engine
+        super().__init__(engine)
         self._ids = ids
         self._as_text = as_text
         self._pattern = re.compile(f"({longest_of(filter(None, ids))})")
@@ -114,13 +109,11 @@ def longest_of(strings: Iterable[str]) -> str:
     return "".join(parts)
 
 
-class PrefixedTexts:
+class PrefixedTexts(_Around):
     """Puts a space before every text, or before those that do not begin with a space or a ▁."""
 
     def __init__(self, engine: Engine, always: bool) -> None:
-        self.name = engine.name
-        self.version = engine.version
-        self._engine = engine
+        super().__init__(engine)
         self._begun = () if always else (" ", MARK)
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
@@ -131,24 +124,14 @@ class PrefixedTexts:
         )
 
 
-class AddedContents:
-    """Finds texts with added tokens, before or after spaces become ▁."""
-
-    def __init__(self, contents: Sequence[str]) -> None:
-        self._pattern = re.compile(longest_of({text.replace(" ", MARK) for text in contents}))
-
-    def search(self, text: str, /) -> bool:
-        """Whether a text contains any of the tokens."""
-        return bool(self._pattern.search(text.replace(" ", MARK)))
+def added_contents(contents: Iterable[str]) -> Callable[[str], object]:
+    """Return a function that finds texts with added tokens, before or after spaces become ▁."""
+    search = re.compile(longest_of({text.replace(" ", MARK) for text in contents})).search
+    return lambda text: search(text.replace(" ", MARK))
 
 
-class ComposingEngine:
+class ComposingEngine(_Around):
     """An engine that normalizes texts to NFC before another engine encodes them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.name = engine.name
-        self.version = engine.version
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
         """Return the ids of every text, in order."""

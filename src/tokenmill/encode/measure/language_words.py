@@ -23,6 +23,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.core.records import Int32Array, UInt8Array
 from tokenmill.core.suggestions import did_you_mean
+from tokenmill.encode.words.characters import NUM_CODE_POINTS, WHITE_SPACE
 from tokenmill.kernels.word_boundaries import (
     ACTION_BITS,
     CUT,
@@ -41,9 +42,6 @@ from tokenmill.kernels.word_boundaries import (
 )
 
 WordRule = Literal["uax29", "whitespace", "characters"]
-_WHITE_SPACE = [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029]
-_WHITE_SPACE += [0x202F, 0x205F, 0x3000]
-"""The property White_Space."""
 
 OTHER, START, NEWLINE, EXTEND, FORMAT, ZWJ, REGIONAL, KATAKANA, HEBREW, LETTER = range(10)
 SINGLE_QUOTE, DOUBLE_QUOTE, MID_NUM_LET, MID_LETTER, MID_NUM, NUMERIC, JOINER, SPACE = range(10, 18)
@@ -70,7 +68,6 @@ _CLASSES = {
     "ExtendNumLet": JOINER,
     "WSegSpace": SPACE,
 }
-NUM_CODE_POINTS = 0x110000
 _LETTERS = frozenset({HEBREW, LETTER})
 _BETWEEN_LETTERS = frozenset({MID_LETTER, MID_NUM_LET, SINGLE_QUOTE})
 _BETWEEN_NUMBERS = frozenset({MID_NUM, MID_NUM_LET, SINGLE_QUOTE})
@@ -92,7 +89,7 @@ class WordCutter:
             self._classes, self._transitions = code_point_classes(), transitions()
         else:
             self._spaces = np.zeros(NUM_CODE_POINTS, np.bool_)
-            self._spaces[_WHITE_SPACE] = True
+            self._spaces[list(map(ord, WHITE_SPACE))] = True
 
     def cut(self, texts: EncodedTexts) -> WordSpans:
         """The words of every text."""

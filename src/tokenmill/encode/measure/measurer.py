@@ -165,8 +165,6 @@ def count_where(flags: npt.NDArray[np.bool_], tokens: TokenBatch) -> Int64Array:
 
 def token_table(tokens: dict[int, Token], largest_id: int) -> TokenTable:
     """Convert a mapping of tokens by id to arrays."""
-    from tokenmill.kernels.word_boundaries import TokenTable  # loads a compiler
-
     pieces = [tokens[i].data if i in tokens else b"" for i in range(largest_id + 1)]
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     is_part = np.zeros(largest_id + 1, np.bool_)

@@ -19,12 +19,12 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command, installed_version
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
+from tokenmill.core.suggestions import nearest
 from tokenmill.encode.boundaries import batch_of
 from tokenmill.encode.encodings import (
     EXPLICIT,
     encoding_of,
     encodings_of_ranks,
-    nearest_encoding,
     parse_ranks,
 )
 from tokenmill.encode.engine import Reference, TextError
@@ -161,12 +161,14 @@ def _known_encoding(path: Path, encoding: str, data: bytes) -> str:
         return fitting[0]
     name = named or path.stem
     if name not in ENCODINGS:
+        close = nearest(name, ENCODINGS)
+        guess = f" (did you mean {close}?)" if close else ""
         raise UserError(
             f"{name!r} is not a known encoding",
             where=str(path),
             why="a rank file contains neither its split pattern nor its special tokens",
             hint="add --pattern and --specials-from; or add --encoding, or name the file after its "
-            f"encoding, one of {', '.join(ENCODINGS)}{nearest_encoding(name)}",
+            f"encoding, one of {', '.join(ENCODINGS)}{guess}",
         )
     known = ENCODINGS[name]
     num_ranks = sum(1 for line in data.split(b"\n") if line.strip())

@@ -23,6 +23,10 @@ from tokenmill.kernels.constants import COMPOSED, REORDERED
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 MEASURED = "characters.json"
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""The characters with Unicode's property White_Space."""
 
 UPPER, LOWER, CASELESS, MARK, NUMBER, SPACE, SYMBOL, DIGIT = (1 << bit for bit in range(8))
 """Bits of a class: Lu and Lt; Ll; Lm and Lo; M; N; white space; P and S, all as in regexes; and the

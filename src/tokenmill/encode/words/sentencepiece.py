@@ -21,12 +21,11 @@ from typing import Any, Literal, get_args
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
-from tokenmill.encode.tokenizer_json import Json
+from tokenmill.encode.tokenizer_json import MARK, Json
 from tokenmill.encode.words.patterns import FIRST_SPACE, LAST_SPACE
 
 NormalizationRule = Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
 RULES: tuple[NormalizationRule, ...] = get_args(NormalizationRule)
-SPACE = "▁"
 
 _NAME, _TABLE, _ADD_PREFIX, _JOIN_SPACES = 1, 2, 3, 4
 """Fields of `NormalizerSpec` in sentencepiece_model.proto."""
@@ -124,7 +123,7 @@ def named_normalizer(
 
 def metaspace(scheme: Literal["always", "first", "never"]) -> Json:
     """Return a pre-tokenizer that spells spaces as ▁, splits before each, and may prepend one."""
-    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
+    return {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": True}
 
 
 def _replace(pattern: Json, content: str) -> Json:

@@ -16,7 +16,7 @@ from tokenmill.core.errors import InputChangedError, InternalError, UserError
 from tokenmill.core.records import DocumentBatch, Int64Array
 from tokenmill.encode.boundaries import enclose_documents, offsets_from_lengths
 from tokenmill.encode.boundary_policy import BoundaryTokens
-from tokenmill.encode.subword.sampler import SubwordSampler
+from tokenmill.encode.subword import SubwordSampler
 from tokenmill.kernels.permutation import document_keys
 from tokenmill.kernels.rows import NO_TOKENS, Rules, assemble
 from tokenmill.load.rows.reader import Rows
@@ -122,7 +122,7 @@ class DocumentEncoder:
         tokens = self._sampler.encode(texts, keys)
         boundary = self._boundary
         ids, enclosed = enclose_documents(
-            tokens.without_empty(), boundary.prefix, boundary.eos_id, self.dtype
+            tokens.without_empty(), boundary.prefix, (boundary.eos_id,), self.dtype
         )
         lengths = np.zeros(len(texts), np.int64)
         lengths[tokens.lengths > 0] = enclosed

@@ -28,7 +28,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import DocumentBatch, Segments, Sequences
 from tokenmill.encode.boundary_policy import resolve_boundary_tokens
 from tokenmill.encode.probe import require_harmless
-from tokenmill.encode.subword.sampler import SubwordSampler
+from tokenmill.encode.subword import SubwordSampler
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text.pieces import (

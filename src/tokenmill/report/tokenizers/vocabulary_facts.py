@@ -9,8 +9,9 @@ from typing import Any
 from tokenmill.core.errors import EngineError
 from tokenmill.encode.engine import Encoder, Reference
 from tokenmill.encode.kinds import KINDS
-from tokenmill.encode.token_bytes import SPACE_SYMBOL, Token, tokens_of
+from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import MARK
 
 LONG_BYTES = 32
 MAX_EXAMPLES = 5
@@ -119,7 +120,7 @@ def model_of(file: TokenizerFile) -> Any:
 
 
 def _is_single_byte(token: Token) -> bool:
-    return len(token.data) == 1 and token.spelling != SPACE_SYMBOL
+    return len(token.data) == 1 and token.spelling != MARK
 
 
 def _shown(token: Token) -> str:

@@ -212,7 +212,9 @@ class ShardTask:
             batches.append(batch)
             parts.append(tokens)
         tokens = join_batches(parts)
-        ids, lengths = enclose_documents(tokens, self.prefix, self.task.eos_id, runner.layout.dtype)
+        ids, lengths = enclose_documents(
+            tokens, self.prefix, (self.task.eos_id,), runner.layout.dtype
+        )
         if len(lengths):
             rows = DocumentRows.of(batches, self._in_validation(batches), no_loss)
             self.writer.append(rows, ids, lengths)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenmill.core.records import BoolArray, Int64Array
+from tokenmill.encode.tokenizer_json import MARK as SPACE
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
 MAX_SEEDS = 1_000_000

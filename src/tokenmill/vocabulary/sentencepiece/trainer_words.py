@@ -10,8 +10,8 @@ import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import UInt8Array
+from tokenmill.encode.tokenizer_json import MARK as SPACE
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import SPACE
 
 MAX_WORD_CHARACTERS = 4_096
 """The library aborts on words of 65,537 characters, and training Unigram takes seconds for each

@@ -20,8 +20,8 @@ from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import MARK as SPACE
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import SPACE
 from tokenmill.vocabulary.training.output import LongToken, SizeEntry
 from tokenmill.vocabulary.training.training_input import Vocabulary
 

@@ -27,10 +27,10 @@ from tokenmill.encode.engines.native.gate import (
     prefixes_texts,
 )
 from tokenmill.encode.engines.wrappers import (
-    AddedContents,
     AddedTokens,
     PrefixedTexts,
     RoutedEngine,
+    added_contents,
 )
 from tokenmill.encode.tokenizer_json import (
     BYTES,
@@ -69,8 +69,7 @@ def load_bpe(
         engine = AddedTokens(engine, found, special)
     # Special tokens that are read as text only hide other tokens.
     if others := {token["content"] for token in tokens} - special - found.keys():
-        contents = AddedContents([*others])
-        return RoutedEngine(engine, contents, load_reference, in_ascii=True)
+        return RoutedEngine(engine, added_contents(others), load_reference, in_ascii=True)
     return engine
 
 

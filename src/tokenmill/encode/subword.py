@@ -15,25 +15,96 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import FloatArray, Int32Array, TokenBatch, UInt64Array
+from tokenmill.core.records import FloatArray, Int32Array, Int64Array, TokenBatch, UInt64Array
 from tokenmill.encode.boundaries import batch_of, offsets_from_lengths
+from tokenmill.encode.engine import call_library
+from tokenmill.encode.engines.native.character_bpe import alphabet_of
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.subword.words import Words, WordSplitter
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_json import BYTES, Json, read_tokenizer
 from tokenmill.kernels.lattice import Fallback, Trie, sample
 from tokenmill.kernels.merges import cut_words, merge_table, merge_words
-from tokenmill.kernels.pair_table import (
-    PairTable,
-    pair_table,
-)
+from tokenmill.kernels.pair_table import PairTable, pair_table
 from tokenmill.kernels.permutation import threshold
+from tokenmill.kernels.symbols import symbols_of
+
+WORDS_ONLY = {"type": "Unigram", "unk_id": 0, "vocab": [["\uffff", 0.0]]}
+UNSPELLED = (1 << 31) - 1
+"""The symbol of a character that has neither a symbol nor byte symbols."""
+
+
+class Words(NamedTuple):
+    """The words of one text, as symbols."""
+
+    symbols: Int32Array
+    """Shape (num_symbols,)."""
+    offsets: Int64Array
+    """Shape (num_words + 1,): word i is `symbols[offsets[i]:offsets[i + 1]]`; none is empty."""
+
+
+class WordSplitter:
+    """Splits texts into words of symbols like a tokenizer; special tokens are ordinary text.
+
+    The `tokenizers` library normalizes, pre-tokenizes and matches added tokens, with two copies of
+    the tokenizer. The first copy has no vocabulary, so it returns the words; this is three times as
+    fast. If a character of the words is `UNSPELLED`, the second copy is used. It has a BPE model
+    without merges, so it returns the initial symbols, and the number of the word of each.
+
+    `symbol_model` is that model.
+    """
+
+    def __init__(self, tokenizer: Json, symbol_model: Json) -> None:
+        self._by_symbol = _copy(tokenizer, symbol_model)
+        self._by_word = _copy(tokenizer, WORDS_ONLY)
+        vocab = symbol_model["vocab"]
+        falls_back = symbol_model.get("byte_fallback") and vocab.keys() >= set(BYTES)
+        alone: Json = {"vocab": vocab, "byte_fallback": falls_back}
+        if symbol_model.get("continuing_subword_prefix") or symbol_model.get("end_of_word_suffix"):
+            alone = {"vocab": {}}
+        self._alphabet = alphabet_of(alone, marks_spaces=False)._replace(unknown=UNSPELLED)
+        added = [token["content"] for token in tokenizer.get("added_tokens") or []]
+        numbers = [self._by_word.token_to_id(content) for content in added]
+        self._added = np.full(max(numbers, default=0) + 1, -1, np.int32)
+        self._added[numbers] = [self.symbol(content) for content in added]
+
+    def symbol(self, token: str) -> int:
+        """Return the symbol of a token, or -1."""
+        found = self._by_symbol.token_to_id(token)
+        return -1 if found is None else int(found)
+
+    def split(self, text: str) -> Words:
+        """Return the words of a text.
+
+        Raises:
+            EngineError: the library failed on the text.
+        """
+        return call_library(self._split, text)
+
+    def _split(self, text: str) -> Words:
+        encoding = self._by_word.encode(text, add_special_tokens=False)
+        words = [word.encode() for word in encoding.tokens]
+        added = self._added[np.fromiter(encoding.ids, np.int64, len(words))]
+        is_added = added >= 0
+        edges = offsets_from_lengths([len(word) for word in words])
+        places = np.stack([edges[:-1], np.where(is_added, edges[:-1], edges[1:])], axis=1)
+        data = np.frombuffer(b"".join(words), np.uint8)
+        symbols, offsets, words_before = symbols_of(data, places, self._alphabet, False)
+        if not (symbols == UNSPELLED).any():
+            before = offsets[words_before]
+            symbols = np.insert(symbols, before[:-1][is_added], added[is_added])
+            return Words(symbols, before + offsets_from_lengths(is_added))
+        encoding = self._by_symbol.encode(text, add_special_tokens=False)
+        symbols = np.fromiter(encoding.ids, np.int32)
+        numbers = np.fromiter(encoding.word_ids, np.int64)
+        edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+        return Words(symbols, edges.astype(np.int64))
 
 
 class _ModelSampler(Protocol):
@@ -240,3 +311,13 @@ def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | No
     lefts = np.array([vocab.get(left[-1], -1) for left, _ in merges], np.int32)
     rights = np.array([vocab.get(right[0], -1) for _, right in merges], np.int32)
     return pair_table(lefts, rights, np.zeros(len(merges), np.int32))
+
+
+def _copy(tokenizer: Json, model: Json) -> Any:
+    import tokenizers
+
+    copy = {**tokenizer, "model": model}
+    copy |= dict.fromkeys(("post_processor", "truncation", "padding"))
+    made = tokenizers.Tokenizer.from_str(msgspec.json.encode(copy).decode())
+    made.encode_special_tokens = True
+    return made

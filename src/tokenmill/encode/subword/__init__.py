@@ -1,1 +1,0 @@
-"""Subword regularisation: sample one of many encodings of a text, determined by a key."""
