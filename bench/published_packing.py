@@ -16,9 +16,8 @@ import numpy as np
 
 from tokenmill.core.records import Int64Array, Segments
 from tokenmill.pack import balanced
-from tokenmill.pack.column_generation import lp_bound
 from tokenmill.pack.histogram import best_fit, longest_pack_first, shortest_pack_first
-from tokenmill.pack.optimal import fewest_sequences
+from tokenmill.pack.optimal import fewest_sequences, lp_bound
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategy import Pieces
 

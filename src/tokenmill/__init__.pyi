@@ -30,8 +30,8 @@ from tokenmill.load import masks as masks
 from tokenmill.load.batches import Batches as Batches
 from tokenmill.load.columns import BatchOptions as BatchOptions
 from tokenmill.load.columns import MaskedLM as MaskedLM
+from tokenmill.load.columns import micro_batches as micro_batches
 from tokenmill.load.fill_in_middle import FillInMiddle as FillInMiddle
-from tokenmill.load.micro_batches import micro_batches as micro_batches
 from tokenmill.load.rows.provenance import SegmentOrigin as SegmentOrigin
 from tokenmill.load.rows.reader import RowReader as RowReader
 from tokenmill.load.rows.reader import Targets as Targets

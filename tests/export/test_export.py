@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import resource
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ import pytest
 from corpora import write_corpus
 
 import tokenmill
-from conftest import write_jsonl
 from tokenmill.core.errors import (
     Interrupted,
     OutputConflictError,
@@ -205,15 +203,6 @@ def test_an_attention_mask_is_exported_if_it_is_asked_for_with_a_warning(
     assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
 
 
-def test_columns_are_written_in_the_order_they_are_named(
-    tmp_path: Path, dataset: Dataset, plan: Plan
-) -> None:
-    options = ExportOptions(columns=("position_ids", "input_ids"))
-    manifest = export(dataset, plan, tmp_path / "rows", options).manifest
-    assert list(read(tmp_path / "rows", "parquet")) == ["position_ids", "input_ids"]
-    assert manifest.dtypes == {"position_ids": "int32", "input_ids": "int32"}
-
-
 # What is written, and in how many files.
 
 
@@ -348,22 +337,6 @@ def test_what_stands_at_the_output_stays(
     assert kind != "file" or out.read_text() == "mine"
 
 
-def test_a_plan_of_another_dataset_is_refused(
-    tmp_path: Path, tokenizer_path: Path, plan: Plan
-) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
-    other = tokenmill.build(path, tokenizer_path, tmp_path / "other", workers=1).dataset
-    with pytest.raises(UserError, match="the plan belongs to a different dataset"):
-        export(other, plan, tmp_path / "rows")
-    assert_nothing_but(tmp_path, "a.jsonl", "other")
-
-
-def test_a_wrong_key_leaves_nothing_behind(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
-    with pytest.raises(UserError, match="the documents table has no column 'quality'"):
-        export(dataset, plan, tmp_path / "rows", ExportOptions(order_by="quality"))
-    assert_nothing_but(tmp_path)
-
-
 def test_pt_files_are_refused_without_torch_before_anything_is_written(
     tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,32 +418,3 @@ def test_a_file_that_is_cut_short_fails_the_export(
         order = shuffled(plan, 0).tolist()[:50]
         found = read(tmp_path / "rows", format_name)
         assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
-
-
-def test_progress_comes_to_its_end(tmp_path: Path, dataset: Dataset, plan: Plan) -> None:
-    seen: dict[str, list[tuple[int, int]]] = {}
-
-    def advance(stage: str, done: int, total: int) -> None:
-        seen.setdefault(stage, []).append((done, total))
-
-    export(dataset, plan, tmp_path / "rows", ExportOptions(sequences_per_file=40), advance=advance)
-    assert list(seen) == ["assembling", "writing"]
-    for steps in seen.values():
-        assert steps == sorted(steps)
-        assert steps[-1][0] == steps[-1][1]
-
-
-def test_no_file_stays_open(
-    tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[Any] = []
-    really_open = builtins.open
-
-    def noted(*arguments: Any, **options: Any) -> Any:
-        opened.append(really_open(*arguments, **options))
-        return opened[-1]
-
-    monkeypatch.setattr(builtins, "open", noted)
-    export(dataset, plan, tmp_path / "rows", ExportOptions(format="npy", sequences_per_file=40))
-    assert opened
-    assert all(file.closed for file in opened)

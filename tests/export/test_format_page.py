@@ -11,7 +11,6 @@ from corpora import documents as all_documents
 from corpora import write_corpus
 
 import tokenmill
-from tokenmill.load.rows.reader import Rows
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
@@ -68,29 +67,3 @@ def test_a_stranger_finds_the_sequence_of_each_row(
         parts = [documents[d][start : start + n] for d, start, n in segments(plan, sequence)]
         tokens = [token for part in parts for token in part]
         assert row[: len(tokens)] == tokens
-
-
-@pytest.mark.parametrize("convention", ["aligned", "next"])
-def test_labels_are_what_the_page_says(dataset: Path, tmp_path: Path, convention: Any) -> None:
-    plan = tokenmill.make_plan(dataset, folder=tmp_path / "plan", sequence_length=32).plan
-    rows = exported(plan, dataset, tmp_path / "rows", "labels", labels=convention)
-    documents, cuts = all_documents(dataset), 0
-    for row, sequence in zip(rows.tolist(), order_of_the_page(plan, seed=7), strict=True):
-        expected: list[int] = []
-        for document, start, length in segments(plan, sequence):
-            tokens = documents[document]
-            cuts += start + length < len(tokens)
-            if convention == "aligned":
-                expected += [-100, *tokens[start + 1 : start + length]]
-            else:
-                expected += [*tokens, -100][start + 1 : start + length + 1]
-        assert row == expected + [-100] * (32 - len(expected))
-    assert cuts
-
-
-def test_padding_counts_as_a_segment_and_has_no_number() -> None:
-    flags = {"real": np.uint8(1), "restart": np.uint8(2)}
-    real = np.array([1, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0], np.uint8) * flags["real"]
-    restarts = np.array([1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0], np.uint8) * flags["restart"]
-    found = Rows(np.zeros((1, 12)), np.zeros((1, 12)), (real | restarts)[None], aligned=True)
-    assert found.segmentation.ids[0].tolist() == [0, 0, 0, -1, 2, 2, 2, 2, -1, -1, -1, -1]

@@ -68,8 +68,8 @@ def test_without_a_batch_size_the_first_documents_are_read_to_choose_one(
     result = tokenizer.tokenize(source)
     assert read == [0, 1, 2, 3]
     assert caplog.messages[-2:] == [
-        "batch_size is 39 because of the rows made at a time: documents have 100000 bytes and "
-        "100000 tokens on average",
+        "batch_size is 39 because of the rows made at a time: documents have 100000 bytes on "
+        "average",
         "Performance configuration: batch_size=39, num_proc=1, parallelism=python_single_process",
     ]
     read.clear()

@@ -293,11 +293,7 @@ def test_long_documents_are_encoded_in_batches_of_their_own(
     ]
 
 
-def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "usable_memory", lambda: (1 << 40, "of the machine"))
-
+def test_the_size_of_a_batch_follows_from_the_documents(caplog: pytest.LogCaptureFixture) -> None:
     def size(texts: list[str], length: int, **others: Any) -> str:
         caplog.clear()
         CausalLMTokenizer(options(length, **others), Letters()).tokenize(dataset_of(texts))
@@ -308,14 +304,6 @@ def test_the_size_of_a_batch_follows_from_memory_and_the_documents(
     assert size(["a" * 10_000], 10_000) == "419"  # 4 MiB of text
     assert size(["a" * (1 << 20)], 1 << 20) == "4"
     assert size(["a"], 1 << 20, batch_size=77) == "77"
-
-    # A sixteenth of 32 MB; a document takes 4 x 10,000 bytes of text and 16 x 10,000 of ids.
-    monkeypatch.setattr(source, "usable_memory", lambda: (32_000_000, "of the cgroup"))
-    assert size(["a" * 10_000], 64) == "10"
-    assert [line for line in caplog.messages if line.startswith("batch_size")] == [
-        "batch_size is 10 because of free memory: documents have 10000 bytes and 10000 tokens on "
-        "average"
-    ]
 
 
 def test_an_engine_that_differs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading_kit import digits, write_tokenizer
 from resume_kit import GLOBAL_BATCH, all_bytes, sharded, shown
@@ -21,7 +21,7 @@ from resume_kit import GLOBAL_BATCH, all_bytes, sharded, shown
 import tokenmill
 from tokenmill import Dataset, MixtureSource
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.load.steps.schedule import attention_costs, deal
+from tokenmill.load.steps.schedule import deal
 from tokenmill.store.layout import HEADER
 
 DigitDataset = Callable[..., Dataset]
@@ -154,11 +154,6 @@ def test_wrong_options_are_refused_when_opening(
 ) -> None:
     error = refused(lambda: tokenmill.open(alone).batches("packed", **options))
     assert (error.what, error.why) == (what, why)
-
-
-def test_an_unknown_option_is_named_with_the_nearest_one(alone: Path) -> None:
-    error = refused(lambda: tokenmill.open(alone).batches("packed", batch_size=1, epoch=2))
-    assert error.why == "epoch: unknown option; did you mean epochs?"
 
 
 def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: Path) -> None:
@@ -529,24 +524,7 @@ print(next(iter(mixed))["input_ids"].shape, "torch" in sys.modules)
 # Dealing.
 
 
-def test_rows_of_a_skewed_corpus_cost_ranks_nearly_the_same(tmp_path: Path) -> None:
-    """Half of the rows hold one document, the others sixteen: neighbours are all of one kind."""
-    texts = ["1" * 63] * 48 + ["2" * 3] * 16 * 48
-    dataset = digits(tmp_path / "skewed", texts)
-    options = {"sequence_length": 64, "packing": "next-fit"}
-    plan = tokenmill.make_plan(dataset, name="only", **options).plan
-    opened = tokenmill.open(dataset.folder)
-    sums = {}
-    for even in (True, False):
-        batches = opened.batches(
-            global_batch_size=96, rank=0, world_size=8, shuffle="none", even_attention=even
-        )
-        whole, rows = batches.rows_of_ranks(0)
-        sums[even] = attention_costs(plan, whole.sequences)[rows].sum(axis=1).tolist()
-    assert sums[True] == [6 * 64**2 + 6 * 16 * 4**2] * 8
-    assert sums[False] == [12 * 64**2] * 4 + [12 * 16 * 4**2] * 4
-
-
+@settings(deadline=None)  # the first call may compile
 @given(data=st.data())
 def test_dealing_is_a_partition_into_equal_parts_that_differ_by_one_row_at_most(
     data: st.DataObject,

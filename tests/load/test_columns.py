@@ -18,12 +18,10 @@ from hypothesis import strategies as st
 from loading_kit import EOS, PAD, Segment, as_lists, digits, plan_of
 
 from tokenmill import Dataset
-from tokenmill.core.errors import UserError
 from tokenmill.load.columns import COLUMNS
-from tokenmill.load.opening import mix_batches, open_batches
+from tokenmill.load.opening import open_batches
 from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.steps.curriculum import Curriculum, Phase
-from tokenmill.load.steps.mixture import MixtureSource
 
 NO = -100
 TEXTS = ["78956", "34", "1234567", "9"]
@@ -95,31 +93,6 @@ def test_aligned_labels_belong_to_the_ids_beside_them(batch_of: BatchOf) -> None
     }
 
 
-def test_every_column_of_one_batch(batch_of: BatchOf) -> None:
-    batch = batch_of(EXAMPLE, *COLUMNS, labels="next", loss_weights="document")
-    segmentation = batch.pop("segmentation")
-    assert segmentation.edges.tolist() == [0, 3, 6, 7, 10, 12, 14]
-    assert segmentation.is_padding.tolist() == [False, False, True, False, False, True]
-    third, half = float(np.float32(1 / 3)), 0.5
-    assert batch == {
-        "input_ids": [[7, 8, 9, 3, 4, 0, PAD], [5, 6, 0, 9, 0, PAD, PAD]],
-        "labels": [[8, 9, 5, 4, 0, NO, NO], [6, 0, NO, 0, NO, NO, NO]],
-        "position_ids": [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 0, 1, 0, 1]],
-        "segment_ids": [[0, 0, 0, 1, 1, 1, -1], [0, 0, 0, 1, 1, -1, -1]],
-        "attention_mask": [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0]],
-        "task_ids": [0, 0],
-        "loss_weights": [[third] * 3 + [half] * 2 + [0] * 2, [half, half, 0, 1, 0, 0, 0]],
-        "num_targets": 8,
-        "cu_seqlens": [0, 3, 6, 7, 10, 12, 14],
-        "cu_seq_lens_q": [0, 3, 6, 7, 10, 12, 14],
-        "cu_seq_lens_k": [0, 3, 6, 7, 10, 12, 14],
-        "max_seqlen": 3,
-        "max_length_q": 3,
-        "max_length_k": 3,
-        "use_cache": False,
-    }
-
-
 def test_arrays_have_the_types_that_models_ask_for(dataset: Dataset, folders) -> None:
     plan = plan_of(next(iter(folders)), dataset, EXAMPLE, sequence_length=7)
     batch = open_batches(dataset, plan, batch_size=2, columns=tuple(COLUMNS)).batch(0)
@@ -133,83 +106,6 @@ def test_arrays_have_the_types_that_models_ask_for(dataset: Dataset, folders) ->
         "segment_ids": np.dtype("int32"),
         "loss_weights": np.dtype("float32"),
         "use_cache": bool,
-    }
-
-
-def test_cu_seqlens_have_the_same_size_whatever_the_rows_hold(batch_of: BatchOf) -> None:
-    """Room for three segments and padding in each of two rows: nine edges."""
-    columns = ("cu_seqlens", "max_seqlen")
-    full = [(0, 0, 6), (1, 0, 1)]
-    assert batch_of([[(0, 0, 2), (1, 0, 2), (3, 0, 2)], full], *columns) == {
-        "cu_seqlens": [0, 2, 4, 6, 7, 13, 14, 14, 14],
-        "max_seqlen": 6,
-    }
-    assert batch_of([full, [(3, 0, 1), (3, 0, 1), (1, 0, 3)]], *columns) == {
-        "cu_seqlens": [0, 6, 7, 8, 9, 12, 14, 14, 14],
-        "max_seqlen": 6,
-    }
-
-
-# Positions.
-
-
-def test_scaled_positions_are_fractions(dataset: Dataset, folders: Iterable[Path]) -> None:
-    plan = plan_of(next(iter(folders)), dataset, EXAMPLE[:1], sequence_length=7)
-    options = {"batch_size": 1, "position_scale": 0.25}
-    batch = open_batches(dataset, plan, **options).batch(0)
-    assert batch["position_ids"].dtype == np.float32
-    assert batch["position_ids"].tolist() == [[0, 0.25, 0.5, 0, 0.25, 0.5, 0]]
-
-
-# Weights of the loss.
-
-
-# Options.
-
-
-def test_an_unknown_column_is_refused_with_those_that_exist(batch_of: BatchOf) -> None:
-    with pytest.raises(UserError) as caught:
-        batch_of(EXAMPLE, "input_ids", "tokens", "masks")
-    assert caught.value.what == "invalid batch option"
-    known = ", ".join(COLUMNS)
-    assert caught.value.why == f"columns: unknown masks, tokens; choose from {known}"
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"columns": ()}, "invalid batch option"),
-        ({"columns": ("labels",), "positions": "absolute"}, "the loader has 1 problem"),
-        ({"position_scale": 0}, "the loader has 1 problem"),
-        ({"loss_weights": "equal"}, "the loader has 1 problem"),
-        ({"without_prefix": -1}, "the loader has 1 problem"),
-        ({"labels": "shifted"}, "the loader has 1 problem"),
-        ({"colums": ("labels",)}, "the loader has 1 problem"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], what: str, batch_of: BatchOf) -> None:
-    with pytest.raises(UserError) as caught:
-        batch_of(EXAMPLE, **options)
-    assert caught.value.what == what
-
-
-# Mixtures, and rows that are cut shorter.
-
-
-def test_task_ids_say_which_source_a_row_is_of(dataset: Dataset, folders: Iterable[Path]) -> None:
-    made_of = {"sequence_length": 3}
-    ones = plan_of(next(iter(folders)), dataset, [[(1, 0, 3)]] * 3, **made_of)
-    others = plan_of(next(iter(folders)), dataset, [[(2, 0, 3)]] * 3, **made_of)
-    sources = [
-        MixtureSource(dataset=dataset, plan=plan, share=share)
-        for plan, share in ((ones, 1), (others, 2))
-    ]
-    columns = ("input_ids", "task_ids", "segment_ids")
-    batch = mix_batches(sources, global_batch_size=3, columns=columns).batch(0)
-    assert as_lists(batch) == {
-        "input_ids": [[1, 2, 3], [3, 4, 0], [1, 2, 3]],
-        "task_ids": [1, 0, 1],
-        "segment_ids": [[0, 0, 0]] * 3,
     }
 
 

@@ -40,11 +40,6 @@ def batches(curriculum: Curriculum) -> list[list[int]]:
     return [curriculum.batch(step).tolist() for step in range(curriculum.num_steps)]
 
 
-def test_the_example_of_the_module_sorts_first_and_then_shuffles_the_rest() -> None:
-    phases = (Phase(by="length", bands=10), Phase(first_step=2))
-    assert batches(curriculum_of(*phases)) == [[9, 3], [5, 1], [4, 0], [2, 6], [8, 7]]
-
-
 @pytest.mark.parametrize("step", [-1, 5, 10**9])
 def test_a_step_outside_the_epoch_is_refused(step: int) -> None:
     with pytest.raises(UserError) as caught:
@@ -115,12 +110,6 @@ def test_a_state_that_is_refused_changes_nothing(change: dict[str, Any]) -> None
         curriculum.load_state_dict({**saved(curriculum), **change})
     assert curriculum.num_steps == 5
     assert batches(curriculum) == before
-
-
-@pytest.mark.parametrize("state", [{}, {"version": 1}, [], None])
-def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(UserError):
-        curriculum_of().load_state_dict(state)
 
 
 # Any phases.
@@ -254,46 +243,6 @@ def some_rows(*, aligned: bool) -> Rows:
         [first, other, last, first, other, other, other, last],
     ]
     return Rows(ids, labels, np.array(flags, np.uint8), aligned=False)
-
-
-def labels_of(rows: Rows) -> list[list[int | None]]:
-    return [
-        [label if has_label else None for label, has_label in zip(*row, strict=True)]
-        for row in zip(rows.labels.tolist(), rows.has_label.tolist(), strict=True)
-    ]
-
-
-def test_shorter_rows_hold_the_same_tokens_and_begin_at_position_0() -> None:
-    whole = some_rows(aligned=True)
-    short = shortened(whole, 4)
-    assert short.ids.tolist() == [[7, 8, 9, 3], [4, 5, 0, 0], [1, 2, 3, 5], [6, 7, 8, 9]]
-    assert labels_of(short) == [
-        [None, 8, 9, None],
-        [None, 5, None, None],
-        [None, 2, 3, None],
-        [None, 7, 8, 9],
-    ]
-    assert short.restarts.astype(int).tolist() == [
-        [1, 0, 0, 1],
-        [1, 0, 1, 0],
-        [1, 0, 0, 1],
-        [1, 0, 0, 0],
-    ]
-    assert short.real.tolist() == whole.real.reshape(4, 4).tolist()
-    assert short.aligned
-    assert labels_of(whole)[0] == [None, 8, 9, None, 4, 5, None, None]
-
-
-def test_the_next_token_is_known_where_a_row_is_cut() -> None:
-    short = shortened(some_rows(aligned=False), 4)
-    assert not short.aligned
-    assert labels_of(short) == [
-        [8, 9, None, 4],
-        [5, None, None, None],
-        [2, 3, None, 6],
-        [7, 8, 9, None],
-    ]
-    assert short.restarts[:, 0].all()
 
 
 @pytest.mark.parametrize("row_length", [3, 5, 16, 9])

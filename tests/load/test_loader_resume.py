@@ -21,7 +21,6 @@ from resume_kit import (
     as_bytes,
     global_batches,
     opener,
-    put_together,
     resumed,
     write_corpora,
 )
@@ -87,23 +86,6 @@ def test_stopped_at_any_step_and_resumed_on_any_number_of_ranks_it_is_the_same_r
             ranks = resumed(anew, run.states[stop], world_size, **options)
             assert ranks[-1].digest(stop) == run.digests[stop]
             assert all_bytes(global_batches(ranks)) == expected[stop:]
-
-
-@pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)
-def test_the_number_of_ranks_may_change_at_every_step(
-    plan: str, sources: int, shuffle: str, run_of: Cases
-) -> None:
-    anew, run = run_of(plan, sources, shuffle)
-    state = run.states[0]
-    for step in range(len(run)):
-        world_size = (8, 3, 1, 4, 2)[step % 5]
-        ranks = resumed(anew, state, world_size)
-        parts = [next(iter(each)) for each in ranks]
-        whole = put_together(parts, ranks[0].rows_of_ranks(step)[1])
-        assert as_bytes(whole) == as_bytes(run.batches[step])
-        (state, *others) = (each.state_dict() for each in ranks)
-        assert others == [state] * (world_size - 1)
-        assert state == run.states[step + 1]
 
 
 @pytest.mark.parametrize(("plan", "sources", "shuffle"), CASES)

@@ -169,19 +169,6 @@ def test_any_ranks_and_workers_at_every_stop(
         assert all_bytes(rest) == all_bytes(run.batches[stop:])
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("shuffle", SHUFFLES)
-@pytest.mark.parametrize(
-    ("plan", "sources"), [each for each in product(PLANS, (1, 3)) if each != ("buckets", 3)]
-)
-def test_any_number_of_spawned_workers(
-    plan: str, sources: int, shuffle: str, corpora: dict[int, list[Path]]
-) -> None:
-    for num_workers in (1, 2, 4):
-        ranks_and_workers = (2, num_workers), (1, num_workers)
-        resumes_exactly(corpora[sources], plan, shuffle, 4, *ranks_and_workers, "spawn")
-
-
 # What a batch is, with a DataLoader or without.
 
 
@@ -249,14 +236,6 @@ def test_where_it_was_asked_for_each_pass_is_the_same(
     assert all_bytes(islice(workers, stop)) == all_bytes(run.batches[:stop])
     for _ in range(2):
         assert all_bytes(workers) == all_bytes(run.batches)
-
-
-def test_a_loader_does_not_begin_again_in_silence_after_workers_did(anew: Open) -> None:
-    loader = Loader(*anew())
-    list(islice(data_loader(loader, 2), 3))
-    for again in (loader, data_loader(loader, 0)):
-        with pytest.raises(UserError, match=GIVEN_OUT):
-            next(iter(again))
 
 
 @pytest.mark.parametrize("name", ["batch_size", "shuffle", "sampler", "in_order", "drop_last"])
@@ -367,34 +346,6 @@ def test_a_stateful_data_loader_resumes_where_it_was_stopped(
         other = stateful(Loader(*anew()), num_workers, **options)
         other.load_state_dict(through_json(states[stop]))
         assert all_bytes(other) == all_bytes(run.batches[stop:])
-
-
-@OLD_TORCHDATA
-@pytest.mark.soak
-@pytest.mark.parametrize("every", [1, 2, 3])
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("sources", [1, 3])
-def test_a_stateful_data_loader_can_be_stopped_and_resumed_again_and_again(
-    sources: int,
-    method: str,
-    num_workers: int,
-    every: int,
-    stateful: Callable[..., Any],
-    corpora: dict[int, list[Path]],
-) -> None:
-    anew = opener(corpora[sources], "packed")
-    run = Run.of(anew)
-    options: dict[str, Any] = {"snapshot_every_n_steps": every}
-    if num_workers:
-        options["multiprocessing_context"] = method
-    state = None
-    for stop in range(len(run)):
-        workers = stateful(Loader(*anew()), num_workers, **options)
-        if state is not None:
-            workers.load_state_dict(through_json(state))
-        assert all_bytes(islice(workers, 1)) == all_bytes([run.batches[stop]])
-        state = workers.state_dict()
 
 
 @pytest.mark.parametrize(("num_workers", "here"), [(1, "1"), (4, "4"), (None, "none")])

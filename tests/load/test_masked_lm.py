@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loading_kit import EOS, MASK, NUM_IDS, PAD, all_batches, digits, plan_of
+from loading_kit import EOS, MASK, NUM_IDS, all_batches, digits, plan_of
 
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
@@ -58,18 +58,6 @@ def random_rows(num_rows: int, row_length: int = 1000) -> Rows:
 def close(found: int, of: int, share: float) -> bool:
     """Within five standard deviations of a binomial distribution."""
     return abs(found - of * share) <= 5 * (of * share * (1 - share)) ** 0.5
-
-
-# What is hidden.
-
-
-def test_ids_to_keep_and_padding_are_never_chosen() -> None:
-    """In any order; padding has an id that real tokens have, too."""
-    rule = MaskedLM(mask_id=MASK, vocab_size=NUM_IDS, probability=1, mask_share=1, keep=(9, 0, 4))
-    rows = rows_of(np.array([[9, 1, 0, 4, 2, 3, 1, 1], [0, 9, 4, 0, 9, 4, 1, 1]]), num_real=6)
-    ids, labels = masked(rows, rule)
-    assert ids.tolist() == [[9, MASK, 0, 4, MASK, MASK, 1, 1], [0, 9, 4, 0, 9, 4, 1, 1]]
-    assert labels.tolist() == [[NO, 1, NO, NO, 2, 3, NO, NO], [NO] * 8]
 
 
 # How often.
@@ -210,19 +198,6 @@ def rows_by_original(batches: list[dict[str, Any]]) -> dict[tuple[int, ...], lis
     return found
 
 
-def test_batches_hide_tokens_but_no_padding_and_no_end(dataset: Dataset, plan: Plan) -> None:
-    (batch,) = all_batches(batches_of(dataset, plan, batch_size=24))
-    hidden = batch["labels"] != NO
-    originals = np.where(hidden, batch["labels"], batch["input_ids"])
-    assert sorted(originals.tolist()) == sorted(
-        [number % 9 + 1] * (8 + number) + [EOS] + [PAD] * (32 - 9 - number) for number in range(24)
-    )
-    assert set(batch["labels"][hidden].tolist()) == set(range(1, 10))
-    assert (batch["loss_weights"] == hidden).all()
-    assert batch["num_targets"] == hidden.sum()
-    assert close(batch["num_targets"], sum(range(8, 32)), 0.5)
-
-
 def test_batches_of_any_size_on_any_ranks_hide_the_same(dataset: Dataset, plan: Plan) -> None:
     (whole,) = all_batches(batches_of(dataset, plan, batch_size=24))
     expected = rows_by_original([whole])
@@ -236,14 +211,6 @@ def test_batches_of_any_size_on_any_ranks_hide_the_same(dataset: Dataset, plan: 
             )
         ]
         assert rows_by_original(found) == expected
-
-
-def test_a_run_that_is_resumed_hides_the_same(dataset: Dataset, plan: Plan) -> None:
-    running = batches_of(dataset, plan, batch_size=5, epochs=2)
-    expected = [batch["input_ids"].tolist() for batch in all_batches(running)]
-    resumed = batches_of(dataset, plan, batch_size=5, epochs=2)
-    resumed.load_state_dict(running.state_dict(step=4))
-    assert [batch["input_ids"].tolist() for batch in resumed] == expected[4:]
 
 
 @pytest.mark.parametrize("mode", ["document", "square-root"])

@@ -15,9 +15,8 @@ from loading_kit import PAD, Segment, as_lists, digits, plan_of
 
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
-from tokenmill.load.columns import COLUMNS, Batch
+from tokenmill.load.columns import COLUMNS, Batch, micro_batches
 from tokenmill.load.loader import as_tensors
-from tokenmill.load.micro_batches import micro_batches
 from tokenmill.load.opening import open_batches
 from tokenmill.load.steps.curriculum import Curriculum, Phase
 

@@ -14,12 +14,12 @@ import pytest
 import xxhash
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from loading_kit import PAD, all_batches, as_lists, digits, plan_of, write_tokenizer
+from loading_kit import PAD, as_lists, digits, plan_of, write_tokenizer
 
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import mix_batches
-from tokenmill.load.steps.mixture import WHOLE, MixtureSchedule, MixtureSource, Points, SourceReport
+from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
 
@@ -155,17 +155,6 @@ def test_a_source_ends_with_the_row_that_reaches_its_tokens(source: SourceOf) ->
     budgets = source([ROW] * 9, tokens=17), source([ROW] * 9, tokens=16)
     found = sources_in(mixture(*budgets, when_one_ends="go on"))
     assert found == [[0], [1], [0], [1], [0]]
-
-
-def test_epochs_repeat_a_source_and_only_they_do(source: SourceOf) -> None:
-    repeated, once = source([ROW] * 3, epochs=4), source([ROW] * 12)
-    schedule = mixture(repeated, once, rows=6, when_one_ends="go on")
-    rows = [row for step in shown(steps_in(schedule)) for row in step]
-    given = [(sequence, epoch) for number, sequence, epoch in rows if number == 0]
-    assert [epoch for _, epoch in given] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
-    assert sorted(given) == [(sequence, epoch) for sequence in range(3) for epoch in range(4)]
-    others = [(sequence, epoch) for number, sequence, epoch in rows if number == 1]
-    assert sorted(others) == [(sequence, 0) for sequence in range(12)]
 
 
 # Reports.
@@ -446,59 +435,6 @@ def test_a_mixture_that_is_over_goes_on_with_more_epochs(
 # States of batches.
 
 
-def states_case(source: SourceOf, **options: Any) -> list[MixtureSource]:
-    return [
-        source([1, 5, 8, 3, 2, 7] * 3, share=((0, 2.0), (5, 1.0)), epochs=2, **options),
-        source([8, 7, 8] * 4, share=1, of=1),
-        source([4] * 9, share=0.5, of=2, tokens=40),
-    ]
-
-
-@pytest.mark.parametrize("when_one_ends", ["stop", "go on"])
-def test_batches_are_resumed_at_every_step_on_other_ranks(
-    when_one_ends: Literal["stop", "go on"], source: SourceOf
-) -> None:
-    sources = states_case(source)
-    order = {"global_batch_size": 4, "when_one_ends": when_one_ends, "seed": 1}
-    running = mix_batches(sources, **order)
-    expected = [batch["input_ids"].tolist() for batch in all_batches(running)]
-    assert len(expected) > 5
-    running = mix_batches(sources, **order)
-    for step in range(len(expected)):
-        state = through_json(running.state_dict())
-        assert len(json.dumps(state)) < 2000
-        ranks = []
-        for rank in range(2):
-            resumed = mix_batches(sources, **order, rank=rank, world_size=2)
-            resumed.load_state_dict(state)
-            assert resumed.step == step
-            ranks.append([batch["input_ids"].tolist() for batch in resumed])
-        together = [sorted(one + other) for one, other in zip(*ranks, strict=True)]
-        assert together == [sorted(rows) for rows in expected[step:]]
-        next(iter(running))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"seed": 2}, "seed: 1 in the state, 2 here"),
-        ({"shuffle": "none"}, "shuffle: global in the state, none here"),
-        ({"when_one_ends": "go on"}, "when_one_ends: stop in the state, go on here"),
-        ({"global_batch_size": 6}, "rows of a global batch: 4 in the state, 6 here"),
-    ],
-)
-def test_a_state_of_other_options_is_refused(
-    change: dict[str, Any], why: str, source: SourceOf
-) -> None:
-    order = {"global_batch_size": 4, "when_one_ends": "stop", "seed": 1}
-    sources = states_case(source)
-    state = through_json(mix_batches(sources, **order).state_dict())
-    with pytest.raises(UserError) as caught:
-        mix_batches(sources, **{**order, **change}).load_state_dict(state)
-    assert caught.value.what == "the state belongs to another loader"
-    assert caught.value.why == why
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -523,33 +459,6 @@ def test_progress_that_is_none_of_this_mixture_is_refused(
     schedule = mixture(source([ROW] * 9), source([ROW] * 9))
     with pytest.raises(UserError, match=r"not the state of|belongs to another mixture"):
         schedule.resume(2, {**schedule.progress(2), **change})
-
-
-def test_progress_is_whole_numbers(source: SourceOf) -> None:
-    schedule = mixture(source([5, 3] * 9, share=0.3), source([ROW] * 9, share=0.6), rows=2)
-    progress = schedule.progress(3)
-    assert progress["rows"] == [report.rows for report in schedule.report()]
-    assert progress["tokens"] == [report.tokens for report in schedule.report()]
-    third, total = WHOLE // 3, sum(progress["tokens"])
-    given_tokens = progress["tokens"][0]
-    assert progress == {
-        "step": 3,
-        "rows": progress["rows"],
-        "tokens": progress["tokens"],
-        "lags": [third * total - WHOLE * given_tokens, WHOLE * given_tokens - third * total],
-    }
-
-
-def order_of(number: int, schedule: MixtureSchedule) -> tuple[int, ...]:
-    rows = [row for batch in shown(steps_in(schedule)) for row in batch or ()]
-    return tuple(sequence for at, sequence, _ in rows if at == number)
-
-
-def test_sources_have_orders_of_their_own_under_any_seed(source: SourceOf) -> None:
-    sources = [source([ROW] * 9), source([ROW] * 9)]
-    made = [mixture(*sources, rows=2, seed=seed) for seed in range(4)]
-    orders = {order_of(number, schedule) for schedule in made for number in (0, 1)}
-    assert [len(order) for order in orders] == [9] * 8
 
 
 @pytest.mark.parametrize("plan", ["best-fit-8", None])

@@ -196,26 +196,6 @@ def test_blocks_that_are_damaged_in_the_cache_are_fetched_again(
     assert run_of(opener([bucket], how)) == expected == run_of(opener([local.folder]))
 
 
-def test_indexes_come_with_the_first_batch_that_needs_them(
-    local: Dataset, bucket: str, tmp_path: Path
-) -> None:
-    how = {"cache": tmp_path / "cache", "prefetch_steps": 0}
-    options = {"global_batch_size": 1, "shuffle": "none"}
-    (batches,) = opener([bucket], how, **options)()
-    assert index_names(tmp_path) == set()
-    assert all_bytes([batches.batch(0)]) == all_bytes(
-        [opener([local.folder], **options)()[0].batch(0)]
-    )
-    assert index_names(tmp_path) == {Path(local.shards[0].entry.files[1].name).name}
-    list(batches)
-    assert index_names(tmp_path) == {Path(each.entry.files[1].name).name for each in local.shards}
-
-
-def index_names(folder: Path) -> set[str]:
-    """Names of the token indexes below a folder."""
-    return {path.name for path in folder.rglob("*.idx")}
-
-
 def test_an_index_that_is_damaged_in_the_cache_is_fetched_again(
     local: Dataset, bucket: str, tmp_path: Path
 ) -> None:

@@ -20,26 +20,24 @@ import tokenizers
 from corpora import documents, write_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loading_kit import Segment, plan_of
 from tokenizers.processors import TemplateProcessing
 
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.core.records import Segments, Sequences
 from tokenmill.kernels import interpreted
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
-from tokenmill.pack.window import row_format
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan, PlanWriter
+from tokenmill.store.plan import Plan
 from tokenmill.store.row_format import Labels
 
 EOS = 0
 CONVENTIONS: list[Labels] = ["aligned", "next"]
-Segment = tuple[int, int, int]
 Build = Callable[..., Dataset]
 
 
@@ -95,25 +93,6 @@ def with_spans(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -
 
 def planned(folders: Iterable[Path], dataset: Dataset, **options: Any) -> Plan:
     return pack(dataset, PackOptions(**options), next(iter(folders))).plan
-
-
-def plan_of(
-    folder: Path, dataset: Dataset, sequences: list[list[Segment]], *, wide: bool = False, **options
-) -> Plan:
-    """A plan with just these segments, whether they exist or not."""
-    flat = np.array([segment for parts in sequences for segment in parts], np.int64).reshape(-1, 3)
-    offsets = np.cumsum([0, *map(len, sequences)])
-    with PlanWriter(folder, 2**32 if wide else dataset.num_documents) as writer:
-        writer.append(Sequences(Segments(*flat.T), offsets), 0, len(dataset.shards))
-        wanted = PackOptions(**options)
-        writer.finish(
-            dataset.manifest.dataset_id,
-            wanted.stored(),
-            {},
-            row_format(wanted, wanted.segment_limit),
-            overwrite=False,
-        )
-    return Plan(folder)
 
 
 def rows_of(dataset: Dataset, plan: Plan, labels: Labels) -> Rows:

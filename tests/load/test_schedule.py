@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loading_kit import all_batches, as_lists, digits, plan_of
+from loading_kit import all_batches, digits, plan_of
 
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
@@ -190,12 +190,6 @@ def test_the_steps_of_buckets_far_away_are_found_at_once(planned: PlanOf) -> Non
     assert len({LENGTHS[sequence] for sequence in batch.sequences.tolist()}) == 1
 
 
-def test_fewer_tokens_than_the_longest_row_are_refused(planned: PlanOf) -> None:
-    with pytest.raises(UserError) as caught:
-        PlanSchedule(planned(SIZES, **BUCKETS), BatchSize(tokens=15))
-    assert caught.value.why.startswith("it has 0 rows of 16 tokens")
-
-
 @pytest.mark.parametrize("size", [{"global_batch_size": 4}, {"tokens_per_batch": 32}])
 def test_rows_of_buckets_go_to_any_ranks(
     size: dict[str, int], planned: PlanOf, dataset: Dataset
@@ -219,58 +213,11 @@ def test_rows_of_buckets_go_to_any_ranks(
     assert len(together) >= 10
 
 
-# Rows of a global batch, and ranks.
-
-
-@pytest.mark.parametrize(
-    ("made_of", "options", "why"),
-    [
-        ({}, {"global_batch_size": 4}, "it has 4 rows, and there are 3 ranks"),
-        (BUCKETS, {"global_batch_size": 8}, "it has 8 rows, and there are 3 ranks"),
-        (BUCKETS, {"tokens_per_batch": 24}, "it has 4 rows, and there are 3 ranks"),
-    ],
-)
-def test_ranks_that_do_not_divide_it_are_refused_at_once(
-    made_of: dict[str, Any],
-    options: dict[str, int],
-    why: str,
-    planned: PlanOf,
-    dataset: Dataset,
-) -> None:
-    """Rows of 16 tokens would be 72 // 16 = 4 for three ranks; those of 4 and 8 divide."""
-    with pytest.raises(UserError) as caught:
-        open_batches(dataset, planned(SIZES * 2, **made_of), **options, rank=1, world_size=3)
-    assert caught.value.what == "cannot divide the global batch among the ranks"
-    assert caught.value.why == why
-
-
 # Curricula.
 
 
 def curriculum_of(plan: Plan, dataset: Dataset, *phases: Phase, rows: int = 2) -> Curriculum:
     return Curriculum.of_plan(plan, dataset, rows, phases or (Phase(),), seed=2)
-
-
-def test_rows_are_cut_at_constant_tokens_until_they_are_whole(
-    planned: PlanOf, dataset: Dataset
-) -> None:
-    plan = planned([16] * 6)
-    phases = Phase(row_length=4), Phase(first_step=1, row_length=8), Phase(first_step=2)
-    curriculum = curriculum_of(plan, dataset, *phases)
-    columns = ("input_ids", "position_ids", "cu_seqlens", "max_seqlen")
-    batches = all_batches(open_batches(dataset, plan, curriculum=curriculum, columns=columns))
-    row = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 0]
-    for batch, row_length in zip(map(as_lists, batches), (4, 8, 16), strict=True):
-        times = 16 // row_length
-        pieces = [row[first : first + row_length] for first in range(0, 16, row_length)]
-        room = 2 * (1 + 1 + times - 1)  # one segment, padding, and one more for each cut
-        edges = [*range(0, 32, row_length), *[32] * (room + 1 - 2 * times)]
-        assert batch == {
-            "input_ids": pieces * 2,
-            "position_ids": [list(range(row_length))] * (2 * times),
-            "cu_seqlens": edges,
-            "max_seqlen": row_length,
-        }
 
 
 def test_a_row_length_that_does_not_divide_that_of_the_plan_is_refused(

@@ -25,19 +25,6 @@ def shown(segmentation: Segmentation) -> tuple[int, int, list[int], list[bool]]:
     return segmentation.num_rows, segmentation.row_length, edges, is_padding
 
 
-# What it says.
-
-
-def test_the_example_of_the_module() -> None:
-    assert shown(EXAMPLE) == (2, 7, [0, 3, 6, 7, 14], [False, False, True, False])
-    assert len(EXAMPLE) == 4
-    assert EXAMPLE.lengths.tolist() == [3, 3, 1, 7]
-    assert EXAMPLE.rows.tolist() == [0, 0, 0, 1]
-    assert EXAMPLE.max_length == 7
-    assert EXAMPLE.ids.tolist() == [[0, 0, 0, 1, 1, 1, -1], [0] * 7]
-    assert EXAMPLE.positions.tolist() == [[0, 1, 2, 0, 1, 2, 0], [0, 1, 2, 3, 4, 5, 6]]
-
-
 # Edges that are no segmentation.
 
 

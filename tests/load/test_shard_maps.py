@@ -27,7 +27,6 @@ from tokenmill.load.steps.curriculum import Curriculum, Phase
 from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.read import units
 from tokenmill.store.digests import BLOCK_BYTES
-from tokenmill.store.layout import HEADER
 from tokenmill.store.plan import Plan
 
 LENGTH = 2000
@@ -134,61 +133,6 @@ def test_part_of_a_document_touches_its_blocks_only(
         found.append(len(checked))
     # A label may be the token after the segment, which is read and so checked, too.
     assert found == [2, 0, 1, 0]
-
-
-@pytest.fixture
-def damaged(large: Dataset, tmp_path: Path) -> Callable[[str, int], Dataset]:
-    """A copy of the dataset with one byte changed."""
-
-    def make(part: str, at: int) -> Dataset:
-        folder = tmp_path / "copy"
-        shutil.copytree(large.folder, folder)
-        path = folder / large.shards[0].path(part).relative_to(large.folder)
-        data = bytearray(path.read_bytes())
-        data[at] ^= 0xFF
-        path.write_bytes(data)
-        return Dataset(folder)
-
-    return make
-
-
-def refused(reader: RowReader, *sequences: int) -> VerificationError:
-    with pytest.raises(VerificationError) as caught:
-        read(reader, *sequences)
-    return caught.value
-
-
-def test_a_damaged_block_of_tokens_is_named_and_others_can_be_read(
-    large: Dataset, of_large: Plan, damaged: Callable[[str, int], Dataset]
-) -> None:
-    dataset = damaged("bin", 2 * BLOCK_BYTES + 5)
-    reader = RowReader(dataset, of_large)
-    intact = RowReader(large, of_large)
-    assert read(reader, 0) == read(intact, 0)
-    error = refused(reader, 40)
-    path = dataset.shards[0].path("bin")
-    assert error.what == "a file of the dataset is damaged"
-    assert error.where == str(path)
-    assert error.why == f"the digest of the block at byte {2 * BLOCK_BYTES} differs"
-    assert read(reader, 80) == read(intact, 80)
-
-
-@pytest.mark.parametrize(
-    "at",
-    [3, 4 * NUM_LARGE, 4 * NUM_LARGE + 7],
-    ids=["a length", "an offset", "an offset, by far"],
-)
-def test_a_damaged_block_of_the_index_is_named(
-    at: int, of_large: Plan, damaged: Callable[[str, int], Dataset]
-) -> None:
-    """Before it can lead anywhere."""
-    dataset = damaged("idx", HEADER.size + at)
-    path = dataset.shards[0].path("idx")
-    for sequence in (0, 70):
-        error = refused(RowReader(dataset, of_large), sequence)
-        assert error.what == "a file of the dataset is damaged"
-        assert error.where == str(path)
-        assert error.why == "the digest of the block at byte 0 differs"
 
 
 # Shards.

@@ -112,15 +112,6 @@ class TestResume:
         for ids in whole[5:]:
             assert np.concatenate([next(each).ids for each in ranks]).tolist() == ids
 
-    def test_a_state_holds_no_text_and_no_tokens(self, make: Callable[..., TextStream]) -> None:
-        stream = make(open_sequences=4)
-        sizes = []
-        for _ in stream:
-            state = stream.state_dict()
-            sizes.append(len(json.dumps(state)))
-            assert "quick" not in json.dumps(state)
-        assert max(sizes) < 3000
-
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
@@ -144,15 +135,6 @@ class TestResume:
         write_jsonl(Path(source) / "c.jsonl", ["new"])
         with pytest.raises(UserError, match=r"sources.files: 2 in the state, 3 here"):
             make().load_state_dict(state)
-
-    def test_another_tokenizer_is_refused(
-        self, make: Callable[..., TextStream], source: str, tokenizer_path: Path, tmp_path: Path
-    ) -> None:
-        other = tmp_path / "tokenizer.json"
-        other.write_bytes(tokenizer_path.read_bytes() + b"\n")
-        stream = TextStream([source], str(other), OPTIONS)
-        with pytest.raises(UserError, match=r"tokenizer.sha256: "):
-            stream.load_state_dict(make().state_dict())
 
     def test_what_is_no_state_is_refused(self, make: Callable[..., TextStream]) -> None:
         stream = make()
@@ -287,14 +269,6 @@ class TestSources:
         with pytest.raises(DataError, match=r"2 of 5 records(.|\n)*1 invalid-json"):
             list(TextStream([str(path)], str(tokenizer_path), options))
 
-    def test_a_wrong_field_is_refused(self, tmp_path: Path, tokenizer_path: Path) -> None:
-        path = write_jsonl(tmp_path / "x.jsonl", ["a"])
-        options = TextStreamOptions(
-            sequence_length=8, global_batch_size=1, dropout=0.5, text_field="content"
-        )
-        with pytest.raises(UserError, match="cannot find the field 'content'"):
-            TextStream([str(path)], str(tokenizer_path), options)
-
     def test_a_field_without_texts_is_noticed_early(
         self, tmp_path: Path, tokenizer_path: Path
     ) -> None:
@@ -320,15 +294,6 @@ class TestSources:
         os.utime(Path(source) / "a.jsonl", ns=(1, 1))
         with pytest.raises(InputChangedError):
             list(stream)
-
-    def test_plain_text_with_a_separator(self, tmp_path: Path, tokenizer_path: Path) -> None:
-        path = tmp_path / "x.txt"
-        path.write_text("a b%%c d%%e")
-        options = TextStreamOptions(
-            sequence_length=64, global_batch_size=1, dropout=0.5, separator="%%"
-        )
-        stream = TextStream([str(path)], str(tokenizer_path), options)
-        assert len(segments_of(list(stream))) == 3
 
 
 class TestLoader:

@@ -200,7 +200,7 @@ def test_every_mixture_serves_the_batches_that_were_recorded(
 def digests(open_batches: Callable[..., Batches]) -> dict[str, Any]:
     """How many steps there are, and the digests of all columns of all ranks, step by step."""
     ranks = [open_batches(columns=COLUMNS, rank=0)]
-    for rank in range(1, ranks[0].share.world_size):
+    for rank in range(1, ranks[0].world_size):
         ranks.append(open_batches(columns=COLUMNS, rank=rank))
     steps = []
     while ranks[0].global_batch(len(steps)) is not None:

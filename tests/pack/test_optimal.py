@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from packing_kit import documents_of, lengths_of, pack_sizes, seqpacker_lengths
 from tokenmill.core.records import Int64Array
-from tokenmill.pack.column_generation import Patterns, best_fit_decreasing, lp_bound
-from tokenmill.pack.optimal import fewest_sequences
+from tokenmill.pack.optimal import Patterns, best_fit_decreasing, fewest_sequences, lp_bound
 
 # Distribution, length, sequences: the fewest of any published packer, our most, the lower bound.
 # One more than the bound is allowed where the solver, and so its version, has a say.

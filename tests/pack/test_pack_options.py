@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from packing_kit import CUTTING
-from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
+from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import contradictions
 
 
@@ -150,25 +149,3 @@ def test_all_problems_are_told_at_once() -> None:
         "pack.at_cuts: concat-and-chunk cuts documents anywhere and adds no tokens there",
         "pack.segment_multiple: concat-and-chunk cannot pad segments",
     ]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sequence_length": 0},
-        {"sequence_length": MAX_SEQUENCE_LENGTH + 1},
-        {"packing": "worst-fit"},
-        {"long_documents": "truncate"},
-        {"start_share": 1.5},
-        {"overlap": -1},
-        {"slack": 0},
-        {"max_segments": 0},
-        {"segment_multiple": 0},
-        {"cut_cost": -1},
-        {"open_sequences": 0},
-        {"ranks": 0},
-    ],
-)
-def test_values_out_of_range_are_refused_where_recipes_are_read(wrong: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(wrong, PackOptions)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tokenmill
-from conftest import write_jsonl
 from packing_kit import NAMES, figures_for, lengths_of, pack_documents
-from tokenmill.core.errors import UserError
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.strategies import contradictions
 
@@ -66,26 +59,6 @@ def test_reserved_places_count_as_padding(packing: str) -> None:
 def test_what_reserves_none_is_refused(options: dict[str, object], problem: str) -> None:
     wanted = PackOptions(**{"sequence_length": 512, "reserve": 4, **options})  # type: ignore[arg-type]
     assert list(map(str, contradictions(wanted))) == [problem]
-
-
-def test_plans_that_reserve_none_are_written_as_before(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    corpus = write_jsonl(tmp_path / "texts.jsonl", ["one two three"] * 9)
-    dataset = tokenmill.build(corpus, tokenizer_path, tmp_path / "dataset", workers=1).dataset
-    plain = tokenmill.make_plan(dataset, sequence_length=32)
-    reserving = tokenmill.make_plan(dataset, sequence_length=32, reserve=4, folder=tmp_path / "r")
-    written = [
-        json.loads((each.plan.folder / "plan.json").read_text()) for each in (plain, reserving)
-    ]
-    assert "reserve" not in written[0]["options"]
-    assert "reserved" not in written[0]["rows"]
-    assert (written[1]["options"]["reserve"], written[1]["rows"]["reserved"]) == (4, 4)
-    assert plain.plan.rows.reserved == 0
-    assert np.diff(reserving.plan.offsets).max() < np.diff(plain.plan.offsets).max()
-    with pytest.raises(UserError, match="holds another plan"):
-        tokenmill.make_plan(dataset, sequence_length=32, reserve=4)
-    assert tokenmill.make_plan(dataset, sequence_length=32).already_there
 
 
 def test_stored_options_are_all_but_an_unused_reserve() -> None:

@@ -17,9 +17,7 @@ from packing_kit import (
     CUTTING,
     KEEPING_ORDER,
     NAMES,
-    documents_of,
     figures_for,
-    figures_of,
     pack_documents,
     shown,
     window_of,
@@ -282,33 +280,12 @@ def check_the_books(case: Case) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(cases())
-def test_the_same_window_gives_the_same_sequences(case: Case) -> None:
-    first = pack_window(case.window(), case.options).sequences
-    assert shown(first) == shown(pack_window(case.window(), case.options).sequences)
-
-
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 30), max_size=30), st.integers(1, 20), st.integers(1, 5))
 def test_one_window_is_planned_as_all_shards_together(
     lengths: list[int], length: int, most: int
 ) -> None:
     figures = figures_for(lengths, length, max_segments=most)
     assert figures.planned_globally == figures.sequences
-
-
-def test_kinds_never_share_a_sequence() -> None:
-    window = window_of([2, 2, 2, 2, 2], kinds=[1, 0, 1, 0, 1])
-    packed = pack_window(window, PackOptions(sequence_length=8))
-    assert documents_of(packed.sequences) == [[1, 3], [0, 2, 4]]
-
-
-def test_documents_are_left_out_or_packed_repeatedly_as_they_are_chosen() -> None:
-    window = window_of([5, 3, 4], chosen=[0, 0, 2])
-    packed = pack_window(window, PackOptions(sequence_length=9))
-    assert documents_of(packed.sequences) == [[0, 2], [0]]
-    totals = figures_of(packed, PackOptions(sequence_length=9))
-    assert (totals.documents, totals.tokens, totals.padding) == (3, 14, 4)
 
 
 def test_figures_of_a_small_plan() -> None:

@@ -41,18 +41,6 @@ def test_strategies_that_cut_are_measured_against_those_that_do_not(dataset: Dat
     assert {row.bound for row in rows if row.figures is not None} == {own["best-fit"]}
 
 
-def test_progress_names_the_strategy(dataset: Dataset) -> None:
-    stages: list[str] = []
-    options = PackOptions(sequence_length=64, subset="train")
-    compare(dataset, options, lambda stage, done, total: stages.append(stage))
-    assert list(dict.fromkeys(stages))[:3] == [
-        "best-fit (1 of 11)",
-        "first-fit (2 of 11)",
-        "next-fit (3 of 11)",
-    ]
-    assert stages[-1] == "streaming (11 of 11)"
-
-
 def row(packing: str, row_tokens: int, avoidable: int = 0, lost: int = 0) -> Compared:
     figures = Figures(
         row_tokens=row_tokens,

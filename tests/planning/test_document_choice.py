@@ -230,27 +230,6 @@ def test_other_weights_are_refused(weight: str) -> None:
 # What is chosen in a shard.
 
 
-def test_a_choice_tells_documents_kinds_sources_and_what_is_left_out(
-    tmp_path: Path, tokenizer_path: Path
-) -> None:
-    shards = [[(3, "de"), (3, "en")], [(3, None), (3, "de")]]
-    dataset = build(tmp_path, tokenizer_path, *shards)
-    options = PackOptions(
-        sequence_length=LENGTH, separate_by="lang", weight_by="lang", weight=["de=2", "en=0"]
-    )
-    choice = DocumentChoice(dataset, options)
-    first, second = choice.choose(dataset.shards[0], 0), choice.choose(dataset.shards[1], 2)
-    assert first.documents.tolist() == [0, 0]
-    assert second.documents.tolist() == [0, 1, 1]
-    assert first.kinds is not None
-    assert second.kinds is not None
-    assert (first.kinds.tolist(), second.kinds.tolist()) == ([0, 1], [2, 0])
-    assert (first.sources.tolist(), second.sources.tolist()) == ([0, 0], [1, 1])
-    assert {name: left.tolist() for name, left in first.left_out.items()} == {
-        "weight": [False, True]
-    }
-
-
 def test_a_shard_of_several_sources_tells_them_apart(tmp_path: Path, tokenizer_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name, size in (("a", 3000), ("b", 1500), ("c", 1500)):

@@ -18,7 +18,6 @@ from conftest import write_jsonl
 from tokenmill.core.errors import OutputConflictError, StorageError, UserError
 from tokenmill.pack import planning as packing_module
 from tokenmill.pack.comparison import compare
-from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import Packing, PackOptions
 from tokenmill.pack.planning import boundary_tables, pack, plan_folder
 from tokenmill.read import units
@@ -98,87 +97,7 @@ def assert_every_token_stands_once(plan: Plan, dataset: Dataset) -> None:
     assert all((counts == 1).all() for counts in seen)
 
 
-def recount(plan: Plan, dataset: Dataset, length: int) -> dict[str, int]:
-    """Figures of a plan that splits, from its arrays and the lengths alone."""
-    all_lengths, found = lengths_of(dataset), rows(plan)
-    segments = [segment for row in found for segment in row]
-    tokens = sum(length for _, _, length in segments)
-    unfinished = [(d, s) for d, s, n in segments if s + n < all_lengths[d]]
-    return {
-        "documents": len(all_lengths),
-        "tokens": sum(all_lengths),
-        "sequences": len(found),
-        "segments": len(segments),
-        "tokens_in_sequences": tokens,
-        "row_tokens": len(found) * length,
-        "padding": len(found) * length - tokens,
-        "cuts": len(unfinished),
-        "documents_cut": len({document for document, _ in unfinished}),
-        "unavoidable_cuts": sum((n - 1) // length for n in all_lengths),
-        "most_segments": max(map(len, found)),
-        "attention_cost": sum(length**2 for _, _, length in segments),
-        "repeated_tokens": 0,
-        "tokens_set_at_cuts": 0,
-    }
-
-
 # A plan of a dataset.
-
-
-def test_a_plan_of_two_shards_in_full(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [2, 10])
-    report = pack(dataset, options_of(8))
-    assert report.plan.folder == tmp_path / "out" / "plans" / "best-fit-8"
-    assert rows(report.plan) == [
-        [(0, 0, 3), (1, 0, 5)],
-        [(2, 0, 2), (3, 8, 2)],
-        [(3, 0, 8)],
-    ]
-    assert report.figures == Figures(
-        documents=4,
-        tokens=20,
-        sequences=3,
-        segments=5,
-        tokens_in_sequences=20,
-        padding=4,
-        row_tokens=24,
-        documents_cut=1,
-        cuts=1,
-        unavoidable_cuts=1,
-        most_segments=2,
-        attention_cost=9 + 25 + 4 + 4 + 64,
-        left_out_documents={},
-        left_out_tokens={},
-        lost_documents={},
-        lost_tokens={},
-        mean_imbalance=None,
-        worst_imbalance=None,
-        neighbour_length_correlation=report.figures.neighbour_length_correlation,
-        neighbour_source_share=0.5,
-        lower_bound=3,
-        planned_globally=3,
-    )
-    assert (report.figures.fill, report.figures.gap) == (20 / 24, 0.0)
-    assert report.already_there is False
-
-
-def test_the_arrays_need_numpy_alone(corpus: Dataset, tmp_path: Path) -> None:
-    plan = pack(corpus, options_of(64), tmp_path / "plan").plan
-    offsets, documents, starts, lengths = (
-        np.load(tmp_path / "plan" / f"{name}.npy")
-        for name in ("offsets", "documents", "starts", "lengths")
-    )
-    count = plan.manifest.num_segments
-    assert [array.dtype.str for array in (offsets, documents, starts, lengths)] == [
-        "<i8",
-        "<u4",
-        "<u4",
-        "<u4",
-    ]
-    assert [array.shape for array in (documents, starts, lengths)] == [(count,)] * 3
-    assert offsets.shape == (len(plan) + 1,)
-    assert (offsets[0], offsets[-1], lengths.sum()) == (0, count, corpus.num_tokens)
-    assert np.add.reduceat(lengths, offsets[:-1]).max() <= 64
 
 
 @pytest.mark.parametrize("window_sequences", [10, 10_000])
@@ -192,29 +111,6 @@ def test_every_token_stands_in_exactly_one_sequence(
     plan = pack(corpus, options, tmp_path / "plan").plan
     assert_every_token_stands_once(plan, corpus)
     assert max(sum(length for _, _, length in row) for row in rows(plan)) <= 64
-
-
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "length-buckets"])
-def test_the_figures_are_those_of_a_recount(
-    strategy: Packing, corpus: Dataset, tmp_path: Path
-) -> None:
-    report = pack(corpus, options_of(64, packing=strategy, window_sequences=10), tmp_path / "plan")
-    counted = recount(report.plan, corpus, 64)
-    assert {name: getattr(report.figures, name) for name in counted} == counted
-    assert report.figures.lower_bound <= report.figures.sequences
-
-
-def test_packing_changes_no_byte_of_the_dataset(tmp_path: Path, tokenizer_path: Path) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5], [2, 10])
-    before = contents(tmp_path / "out")
-    pack(dataset, options_of(8))
-    after = contents(tmp_path / "out")
-    assert {name: after[name] for name in before} == before
-    assert sorted(set(after) - set(before)) == [
-        f"plans/best-fit-8/{name}"
-        for name in ("documents.npy", "lengths.npy", "offsets.npy", "plan.json", "starts.npy")
-    ]
-    assert tokenmill.verify(tmp_path / "out")
 
 
 def test_the_workers_of_the_build_change_no_byte_of_a_plan(
@@ -231,19 +127,6 @@ def test_the_workers_of_the_build_change_no_byte_of_a_plan(
         plans.append(contents(out / "plans"))
     assert plans[0] == plans[1]
     assert sorted(plans[0])[0] == "best-fit-64/documents.npy"
-
-
-def test_packing_reports_how_far_it_has_come(corpus: Dataset, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    pack(
-        corpus,
-        options_of(64, window_sequences=50),
-        tmp_path / "plan",
-        advance=lambda *step: told.append(step),
-    )
-    dones = [done for _, done, _ in told]
-    assert dones == sorted(set(dones))
-    assert told[-1] == ("packing", corpus.num_documents, corpus.num_documents)
 
 
 def test_dropping_everything_leaves_nothing_to_pack(tmp_path: Path, tokenizer_path: Path) -> None:
@@ -350,30 +233,6 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
         open_plan(dataset, "best-fit-4")
     assert caught.value.why == "the dataset has best-fit-16, best-fit-8"
     assert caught.value.hint == "choose one of these, or create one with tokenmill pack"
-
-
-@pytest.mark.parametrize(
-    ("asked", "hint"),
-    [
-        ("best-fit-8", "did you mean best-fit-8-train?"),
-        ("next", "did you mean next-fit-8-train?"),
-        ("bestfit-8-train", "did you mean best-fit-8-train?"),
-        ("BEST_FIT_8_train", "did you mean best-fit-8-train?"),
-        ("best-fit-8-trian", "did you mean best-fit-8-train?"),
-        ("best-fit-16-train", "choose one of these, or create one with tokenmill pack"),
-        ("best-fit-16", "choose one of these, or create one with tokenmill pack"),
-        ("validation", "choose one of these, or create one with tokenmill pack"),
-    ],
-)
-def test_a_plan_is_suggested_if_one_is_meant(
-    asked: str, hint: str, tmp_path: Path, tokenizer_path: Path
-) -> None:
-    dataset = build_lengths(tmp_path, tokenizer_path, [3, 5])
-    for name in ("best-fit-8-train", "next-fit-8-train"):
-        pack(dataset, options_of(8), dataset.folder / "plans" / name)
-    with pytest.raises(UserError, match=f"cannot find the plan '{asked}'") as caught:
-        open_plan(dataset, asked)
-    assert caught.value.hint == hint
 
 
 def test_a_crash_in_the_middle_keeps_the_plan_that_was_to_be_replaced(

@@ -53,7 +53,7 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.tables import print_json
         from tokenmill.hf import CausalLMTokenizer
-        from tokenmill.hf.loading import load
+        from tokenmill.hf.source import load
 
         options = load_section(self.config) if self.config else {}
         config = check_section({**options, **self.given.get("rows", {})}, self.config or "")

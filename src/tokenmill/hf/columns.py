@@ -20,7 +20,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.rows import REAL, RESTART
-from tokenmill.load.rows.segmentation import Segmentation, find_segments
+from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.run.recipe.tokenizer_section import DEFAULT_COLUMNS, CausalLMConfig, Column
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class RowColumns:
     @cached_property
     def segmentation(self) -> Segmentation:
         """The segments of the rows. Padding is a segment."""
-        num_rows, length = self.flags.shape
-        return Segmentation(num_rows, length, *find_segments(self.flags.reshape(-1)))
+        return Segmentation.of_flags(self.flags)
 
     def column(self, name: str, dtype: str) -> tuple[npt.NDArray[Any], Int64Array]:
         """The values of a column over all rows, and the offset of each row."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import InternalError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch, UInt32Array
 from tokenmill.core.records import Sequences as PackedSequences
-from tokenmill.encode.boundaries import join_batches, offsets_from_lengths
+from tokenmill.encode.boundaries import enclose_documents, join_batches, offsets_from_lengths
 from tokenmill.hf.columns import RowColumns, RowSource
 from tokenmill.kernels.rows import (
     BOS,
@@ -111,11 +111,8 @@ def _enclosed(tokens: TokenBatch, before: Sequence[int], after: Sequence[int]) -
     tokens = tokens.without_empty()
     if not before and not after:
         return tokens
-    count, (starts, ends) = len(tokens.lengths), (tokens.offsets[:-1], tokens.offsets[1:])
-    places = np.concatenate([np.repeat(ends, len(after)), np.repeat(starts, len(before))])
-    values = np.array([*after] * count + [*before] * count, np.uint32)
-    offsets = offsets_from_lengths(tokens.lengths + len(before) + len(after))
-    return TokenBatch(np.insert(tokens.ids, places, values), offsets)
+    ids, lengths = enclose_documents(tokens, before, after, np.uint32)
+    return TokenBatch(ids.astype(np.uint32, copy=False), offsets_from_lengths(lengths))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The texts of a `datasets.Dataset`, in batches with limited documents and bytes."""
+"""Load a dataset by name, and read its texts in batches with limited documents and bytes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.installed import install_command
 from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.core.suggestions import nearest
 from tokenmill.encode.exactness import MAX_SAMPLE_DOCUMENTS
 from tokenmill.hf.columns import RowFormat
 from tokenmill.hf.rows import WindowRule
 from tokenmill.hf.summary import logger
-from tokenmill.run.machine import usable_memory
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -29,12 +30,6 @@ MAX_SAMPLE_BYTES = 400_000
 MAX_ROWS_BYTES = 64 << 20
 """The rows of a batch, if all of them are in memory at once."""
 FIRST_BATCH_SIZE = 6000
-MEMORY_SHARE = 16
-"""A batch may take the free memory divided by this."""
-TEXT_COPIES = 4
-"""Copies of a text: in Arrow, in Python, in the engine, and those of the previous batch."""
-TOKEN_BYTES = 16
-"""Copies of an id of four bytes: the engine's, and ours with special tokens, in two batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,32 +202,84 @@ def _is_string(kind: object) -> bool:
 
 
 def choose_batch_size(
-    mean_bytes: float,
-    tokens: TokenBatch,
-    rule: WindowRule,
-    form: RowFormat,
-    *,
-    holds_rows: bool,
-    by_memory: bool,
+    mean_bytes: float, tokens: TokenBatch, rule: WindowRule, form: RowFormat, *, holds_rows: bool
 ) -> int:
     """Choose the documents per batch: 6000, or fewer if they are large.
 
     `tokens` are those of a sample, and documents have `mean_bytes` bytes. `holds_rows` is whether
-    all rows of a batch are in memory at once. If rows follow from batches, `by_memory` is false:
-    rows must not depend on the machine.
+    all rows of a batch are in memory at once. The size does not depend on the machine, because rows
+    that are packed batch by batch follow from it.
     """
-    mean_tokens = len(tokens.ids) / max(len(tokens.lengths), 1)
     mean_rows = max(len(rule.cut(tokens)) / max(len(tokens.lengths), 1), 1.0)
     row_bytes = mean_rows * form.context_length * max(form.token_bytes, 1)
     limits = {"the text encoded at a time": MAX_TEXT_BYTES / max(mean_bytes, 1.0)}
     if holds_rows:
         limits["the rows made at a time"] = MAX_ROWS_BYTES / row_bytes
-    if by_memory:
-        taken = TEXT_COPIES * mean_bytes + TOKEN_BYTES * mean_tokens + 2 * row_bytes * holds_rows
-        limits["free memory"] = usable_memory()[0] / MEMORY_SHARE / max(taken, 1.0)
     limit = min(limits, key=limits.__getitem__)
     size = max(int(min(FIRST_BATCH_SIZE, limits[limit])), 1)
     if size < FIRST_BATCH_SIZE:
-        why = f"documents have {mean_bytes:.0f} bytes and {mean_tokens:.0f} tokens on average"
+        why = f"documents have {mean_bytes:.0f} bytes on average"
         logger.info("batch_size is %d because of %s: %s", size, limit, why)
     return size
+
+
+FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow", ".gz", ".zst")
+"""Suffixes of names that are not those of datasets on the Hub."""
+
+
+def load(
+    name: str, *, subset: str | None = None, split: str | None = None, revision: str | None = None
+) -> Any:
+    """Load a `Dataset` if a split is named, else a `DatasetDict`.
+
+    Args:
+        name: a folder that `save_to_disk` wrote, a folder of files, a file, or a name on the Hub.
+        subset: of a dataset of the Hub: what `load_dataset` calls its configuration.
+        split: e.g. "train", or "train[:1%]".
+        revision: of a dataset of the Hub.
+
+    Raises:
+        UserError: the dataset, the split or the file does not exist.
+        DataError: its files cannot be read.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        what, hint = "the package datasets is not installed", install_command("hf")
+        raise UserError(what, why=str(error), hint=hint) from error
+
+    path = Path(name).expanduser()
+    try:
+        if any((path / saved).is_file() for saved in ("dataset_dict.json", "state.json")):
+            return _chosen(datasets.load_from_disk(str(path)), split, name)
+        if path.is_file():  # the suffix says how to read it
+            folder, files = str(path.absolute().parent), {"train": path.name}
+            return datasets.load_dataset(folder, data_files=files, split=split)
+        if not path.exists() and (name.startswith(("/", ".", "~")) or path.suffix in FILES):
+            raise UserError("cannot load the dataset", where=name, why="no such file or folder")
+        place = str(path) if path.is_dir() else name
+        return datasets.load_dataset(place, subset, split=split, revision=revision)
+    except datasets.exceptions.DatasetGenerationError as error:
+        why = str(error.__cause__ or error)
+        raise DataError("cannot read the dataset", where=name, why=why) from error
+    except (OSError, ValueError, ImportError) as error:
+        if isinstance(error, UserError):
+            raise
+        why = str(error).partition("\n")[0]
+        hint = "--dataset takes a file, a folder, or the name of a dataset on the Hub"
+        raise UserError("cannot load the dataset", where=name, why=why, hint=hint) from error
+
+
+def _chosen(dataset: Any, split: str | None, name: str) -> Any:
+    """Return a split of a saved dataset.
+
+    Raises:
+        UserError: it has none of that name.
+    """
+    if split is None:
+        return dataset
+    splits = list(dataset) if isinstance(dataset, dict) else [str(dataset.split)]
+    if split not in splits:
+        why = f"its splits are {', '.join(splits)}"
+        raise UserError(f"the dataset has no split {split!r}", where=name, why=why)
+    return dataset[split] if isinstance(dataset, dict) else dataset

@@ -314,17 +314,12 @@ class CausalLMTokenizer:
     ) -> int:
         """Choose the documents per batch; encoding the sample also chooses the engine."""
         tokens = self._encoder.encode(sample)
-        holds_rows = is_lazy or self._has_own_function
         wanted = self.config.batch_size or resumed
         if self._has_own_function:  # its rows may depend on what a batch holds
             wanted = resumed or self.config.batch_size
+        holds_rows = is_lazy or self._has_own_function
         return wanted or choose_batch_size(
-            mean_bytes,
-            tokens,
-            self._rule,
-            self._form,
-            holds_rows=holds_rows,
-            by_memory=not (holds_rows and self.config.packing),  # each batch is packed by itself
+            mean_bytes, tokens, self._rule, self._form, holds_rows=holds_rows
         )
 
     def _encoded(

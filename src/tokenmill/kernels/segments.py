@@ -48,32 +48,3 @@ def count_positions(
         segment = positions[edges[k] : edges[k + 1]]
         for j in range(len(segment)):
             segment[j] = firsts[k] + j
-
-
-@compiled
-def within_rows(edges: Int32Array, row_length: int) -> bool:
-    """Return whether every segment has tokens and is inside one row."""
-    for i in range(len(edges) - 1):
-        first, last = edges[i], edges[i + 1] - 1
-        if last < first or first // row_length != last // row_length:
-            return False
-    return True
-
-
-@compiled
-def order_tiles(flags: npt.NDArray[np.bool_], counts: Int32Array, indices: Int32Array) -> None:
-    """Write the number of set flags of each row of tiles, and their indices before the others."""
-    for row in range(flags.shape[0]):
-        for query in range(flags.shape[1]):
-            count = 0
-            for key in range(flags.shape[2]):
-                count += flags[row, query, key]
-            counts[row, query] = count
-            first, other = 0, count
-            for key in range(flags.shape[2]):
-                if flags[row, query, key]:
-                    indices[row, query, first] = key
-                    first += 1
-                else:
-                    indices[row, query, other] = key
-                    other += 1

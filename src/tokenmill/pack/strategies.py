@@ -111,7 +111,7 @@ def optimal(pieces: Pieces, options: PackOptions) -> Sequences:
 
 
 def _optimal_bound(piece_sizes: Int64Array, options: PackOptions) -> int:
-    from tokenmill.pack.column_generation import lp_bound
+    from tokenmill.pack.optimal import lp_bound
 
     return lp_bound(piece_sizes, options.length, options.segment_limit)
 

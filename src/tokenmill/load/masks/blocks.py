@@ -34,7 +34,6 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.kernels.segments import order_tiles
 from tokenmill.load.masks.grid import Grid
 from tokenmill.load.masks.rules import Mask, Tokens, visible, with_tables
 
@@ -87,10 +86,8 @@ def ordered(flags: BoolArray) -> tuple[Int32Array, Int32Array]:
         The number of set flags, shape (num_rows, query tiles), and key tile indices in the shape
         of `flags`: those with a set flag first, then the others, both ascending.
     """
-    counts = np.zeros(flags.shape[:-1], np.int32)
-    indices = np.empty(flags.shape, np.int32)
-    order_tiles(np.ascontiguousarray(flags), counts, indices)
-    return counts, indices
+    counts = np.count_nonzero(flags, axis=-1).astype(np.int32)
+    return counts, np.argsort(~flags, axis=-1, kind="stable").astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)

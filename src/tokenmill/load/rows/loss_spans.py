@@ -1,48 +1,36 @@
-"""Ranges of tokens without loss, from the documents tables. A few shards are kept in memory."""
+"""Ranges of tokens without loss, from the documents tables."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.dataset import Shard
 from tokenmill.store.digests import file_digest
 from tokenmill.store.documents_table import damaged_table
-
-SHARDS_KEPT = 64
 
 Spans = tuple[Int64Array, Int64Array, Int64Array]
 """Offsets of each document's ranges, shape (num_documents + 1,); starts and stops of ranges."""
 
 
-class LossSpans:
-    """The ranges without loss of a dataset's documents."""
+def checked_spans(shard: Shard) -> Spans:
+    """Return `read_spans`, after comparing the digest of the table.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self._of_shard = lru_cache(SHARDS_KEPT)(self._read)
-
-    def of(self, shard: int, document: int) -> list[tuple[int, int]]:
-        """Return the ranges [start, stop) of a document, counted from its first token."""
-        offsets, starts, stops = self._of_shard(shard)
-        part = slice(int(offsets[document]), int(offsets[document + 1]))
-        return list(zip(starts[part].tolist(), stops[part].tolist(), strict=True))
-
-    def _read(self, number: int) -> Spans:
-        shard = self._dataset.shards[number]
-        path = shard.path("parquet")
-        if file_digest(path) != _digest(shard):
-            raise VerificationError(
-                "a file of the dataset is damaged",
-                where=str(path),
-                why="its digest differs from the one in the manifest",
-                hint="tokenmill verify lists what else is damaged",
-            )
-        return read_spans(shard)
+    Raises:
+        VerificationError: the table is damaged.
+    """
+    path = shard.path("parquet")
+    known = next(file.xxh3_128 for file in shard.entry.files if file.name.endswith(".parquet"))
+    if file_digest(path) != known:
+        raise VerificationError(
+            "a file of the dataset is damaged",
+            where=str(path),
+            why="its digest differs from the one in the manifest",
+            hint="tokenmill verify lists what else is damaged",
+        )
+    return read_spans(shard)
 
 
 def read_spans(shard: Shard) -> Spans:
@@ -65,7 +53,3 @@ def read_spans(shard: Shard) -> Spans:
     if ((starts < 0) | (starts >= stops) | (stops > of_each)).any():
         raise damaged_table(path, "a range without loss reaches outside its document")
     return offsets_from_lengths(counts), starts, stops
-
-
-def _digest(shard: Shard) -> str:
-    return next(file.xxh3_128 for file in shard.entry.files if file.name.endswith(".parquet"))

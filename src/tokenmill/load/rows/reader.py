@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -45,15 +45,17 @@ from tokenmill.kernels.rows import (
     look_up,
 )
 from tokenmill.load.rows.block_cache import BlockCache
-from tokenmill.load.rows.loss_spans import LossSpans
+from tokenmill.load.rows.loss_spans import checked_spans
 from tokenmill.load.rows.provenance import Layout
-from tokenmill.load.rows.segmentation import Segmentation, find_segments
+from tokenmill.load.rows.segmentation import Segmentation
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.plan import Plan
 from tokenmill.store.row_format import Labels
 
+SHARDS_KEPT = 64
+"""Shards whose ranges without loss stay in memory."""
 PLAN_BYTES_CHECKED = 256 << 20
 """A larger plan is not compared with its digests: that would delay the first batch of each rank."""
 
@@ -110,8 +112,7 @@ class Rows:
     @cached_property
     def segmentation(self) -> Segmentation:
         """The boundaries of the segments."""
-        num_rows, row_length = self.flags.shape
-        return Segmentation(num_rows, row_length, *find_segments(self.flags.reshape(-1)))
+        return Segmentation.of_flags(self.flags)
 
     @staticmethod
     def interleaved(parts: list[Rows], places: list[Int64Array]) -> Rows:
@@ -168,7 +169,7 @@ class RowReader:
             np.asarray(plan.starts),
             np.asarray(plan.lengths),
         )
-        self._spans = LossSpans(dataset)
+        self._spans = lru_cache(SHARDS_KEPT)(checked_spans)
         self._made_of = (dataset, plan, self.targets, dtype)
 
     def __reduce__(self) -> tuple[type[RowReader], tuple[Any, ...]]:
@@ -342,10 +343,11 @@ class RowReader:
     def _ranges_without_loss(self, layout: Layout) -> Iterator[tuple[int, int, int]]:
         """Yield segments with the ranges of their documents, counted from the segment's start."""
         for number, places in _by_shard(layout):
+            offsets, starts, stops = self._spans(self.dataset.shards[number])
             local = layout.documents[places] - self._maps.first_documents[number]
             for place, document in zip(places.tolist(), local.tolist(), strict=True):
-                start = int(layout.starts[place])
-                for begin, end in self._spans.of(number, document):
+                start, part = int(layout.starts[place]), slice(*offsets[document : document + 2])
+                for begin, end in zip(starts[part].tolist(), stops[part].tolist(), strict=True):
                     yield place, begin - start, end - start
 
     def _is_first_predicted(self, layout: Layout, place: int) -> bool:

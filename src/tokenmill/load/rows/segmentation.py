@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.kernels import segments as kernel
-from tokenmill.kernels.interpreted import for_first_steps, for_steps
+from tokenmill.kernels.interpreted import for_first_steps
 
 PADDING = -1
 
@@ -39,8 +39,16 @@ class Segmentation:
         if len(edges) != len(self.is_padding) + 1 or edges[0] != 0 or edges[-1] != total:
             why = f"{len(edges)} edges, {len(self.is_padding)} segments, {total} tokens"
             raise UserError("the segments do not cover their rows", why=why)
-        if not for_steps(kernel.within_rows, len(edges))(edges, self.row_length):
+        if (np.diff(edges) < 1).any() or (self.rows != (edges[1:] - 1) // self.row_length).any():
             raise UserError("a segment is empty or extends into the next row")
+
+    @staticmethod
+    def of_flags(flags: npt.NDArray[np.uint8]) -> Segmentation:
+        """Return the segmentation that the flags of tokens say, shape (num_rows, row_length)."""
+        (num_rows, row_length), flat = flags.shape, flags.reshape(-1)
+        find = for_first_steps(kernel.find_segments, len(flat))
+        edges, is_padding = find(flat, flat[: len(flat) // 8 * 8].view(np.uint64))
+        return Segmentation(num_rows, row_length, edges, is_padding)
 
     @staticmethod
     def of_lengths(rows: list[list[int]], row_length: int) -> Segmentation:
@@ -125,11 +133,3 @@ class Segmentation:
     def _spread(self, values: Int32Array) -> Int32Array:
         """Repeat the value of each segment for each of its tokens."""
         return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)
-
-
-def find_segments(
-    flags: npt.NDArray[np.uint8],
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Return the edges of segments over all rows, and which segments are padding."""
-    find = for_first_steps(kernel.find_segments, len(flags))
-    return find(flags, flags[: len(flags) // 8 * 8].view(np.uint64))
