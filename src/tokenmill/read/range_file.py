@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 
 class RangeFile(io.RawIOBase):
-    """A seekable file of `num_bytes` bytes; subclasses define `read`."""
+    """A seekable file of `num_bytes` bytes; subclasses define `read` or `readinto`."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = num_bytes
@@ -135,19 +135,6 @@ class ReadAheadFile(RangeFile):
                 self._starts[stop], self._following[stop] = start, following
         self._ends = sorted(self._starts)
         self._block_bytes = block_bytes
-
-    def read(self, size: int = -1) -> bytes:
-        """Read `size` bytes, or the rest of the file."""
-        start = min(self._position, self._num_bytes)
-        stop = self._num_bytes if size < 0 else min(start + size, self._num_bytes)
-        pieces = []
-        while start < stop:
-            piece = self._piece(start, stop)
-            pieces.append(piece)
-            start += len(piece)
-        self._position = stop
-        self._fetch_next(stop)
-        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer, up to the end of the file."""

@@ -1,7 +1,7 @@
 """Sources, and the interface of the places from which they are read.
 
-To add a place, write one module with a class that has the members of `Place`, and register it in
-the packaging metadata under its scheme. It then handles inputs SCHEME://...:
+To add a place, write one module with a subclass of `Place`, or a class that has its members, and
+register it in the packaging metadata under its scheme. It then handles inputs SCHEME://...:
 
     [project.entry-points."tokenmill.places"]
     ftp = "my_package.ftp:Ftp"
@@ -151,6 +151,7 @@ class Place(Protocol):
 
     def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
         """Return the sources, with local paths for those that are downloaded or cached."""
+        return sources
 
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
         """Open a source that has no local file, as a seekable file.
@@ -169,9 +170,11 @@ class Place(Protocol):
 
     def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
         """Return the commit of each name when it was listed, for the identity of a build."""
+        return {}
 
     def pinned(self, name: str, commits: Mapping[str, str]) -> str:
         """Return a name that is pinned to its commit in `commits`; "" if it has none."""
+        return ""
 
 
 PLACES: Registry[Place] = Registry(

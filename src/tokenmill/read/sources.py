@@ -82,12 +82,11 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
         """Return a source with its format and compression, detected if necessary."""
         if not before.is_distant or (source.is_distant and _reads_ranges(source)):
             return source
-        if not source.is_distant:
-            return _detected(source, file_format)
-        if not source.num_bytes:
+        if not source.is_distant or not source.num_bytes:
             return _detected(source, file_format)
         # Detection takes a request, so it is done once for each suffix.
-        suffixes = _unnumbered(plain_name(source.name).suffix + Path(source.name).suffix)
+        suffixes = plain_name(source.name).suffix + Path(source.name).suffix
+        suffixes = re.sub(r"\d+", "0", suffixes)  # such as ".00017" of a part
         if suffixes not in looked_at:
             looked_at[suffixes] = _detected(source, file_format)
         first = looked_at[suffixes]
@@ -186,11 +185,6 @@ def _detected(source: Source, file_format: str) -> Source:
         name = Path(source.location).name
         found, compression = detect(file, source.where, name, file_format)
     return replace(source, format=found, compression=compression)
-
-
-def _unnumbered(suffixes: str) -> str:
-    """Return suffixes with part numbers such as ".00017" replaced, so that parts compare equal."""
-    return re.sub(r"\d+", "0", suffixes)
 
 
 def _reads_ranges(source: Source) -> bool:

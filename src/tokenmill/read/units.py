@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -239,7 +238,7 @@ def _spooled(
     writer: SpoolWriter | None = None
     path: Path | None = None
     blocks = found.blocks(source, Extent(source.index), fields, PIECE_BYTES, raw)
-    with _closing(lambda: writer):
+    try:
         for block in blocks:
             if writer is None:
                 path = spool_path(part)
@@ -255,13 +254,6 @@ def _spooled(
             writer.close()
             writer = None
             yield stop, path
-
-
-@contextmanager
-def _closing(current: Callable[[], SpoolWriter | None]) -> Iterator[None]:
-    """Close the spool file that is left unfinished by damage or by a caller that stops."""
-    try:
-        yield
     finally:
-        if (writer := current()) is not None:
+        if writer is not None:  # damage, or a caller that stops
             writer.close()

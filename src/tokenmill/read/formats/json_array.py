@@ -15,8 +15,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tokenmill.core.errors import one_line
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
@@ -98,8 +96,8 @@ class JsonArray(ScannedFormat):
             content: Scanned = block.content
             _, body, spans = content
             require_memory(len(body))
-            starts, stops = np.array(spans.starts, np.int64), np.array(spans.stops, np.int64)
-            batch = parser.parse_each(body, content.offset(block), source.index, starts, stops)
+            bounds = list(spans.bounds)
+            batch = parser.parse_each(body, content.offset(block), source.index, bounds)
             content.count_rest(block, batch)
             return batch
 

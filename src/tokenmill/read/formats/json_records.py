@@ -6,8 +6,7 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields, require_field
-from tokenmill.read.formats.rendered import RecordRenderer
+from tokenmill.read.formats.rendered import RecordRenderer, documents_of
 from tokenmill.read.values import (
     UnfitRecordError,
     char_spans,
@@ -62,43 +61,12 @@ def _paths(value: object, prefix: str) -> Iterator[str]:
             yield from _paths(member, f"{prefix}{key}.")
 
 
-@dataclass
-class Records:
-    """Parsed records of a source, and what was between them."""
-
-    source: int
-    body: bytes
-    offset: int
-    """Offset of the body in the source."""
-    starts: Int64Array
-    """Record i is in bytes [starts[i], stops[i]) of the body; shape (n,)."""
-    stops: Int64Array
-    values: Sequence[Any]
-    rejected: list[Rejection] = field(default_factory=list)
-    blank_bytes: int = 0
-
-
-class _Shape(Protocol):
-    """What becomes of records."""
-
-    decoder: msgspec.json.Decoder[Any]
-
-    def check(self, record: Any) -> None:
-        """Raise an UnfitRecordError if a value of a decoded record cannot be used."""
-
-    def reason(self, record: bytes, error: msgspec.MsgspecError) -> UnfitRecordError:
-        """Return why a record cannot be decoded."""
-
-    def batch(self, records: Records) -> DocumentBatch | None:
-        """Return the documents; None if a record cannot be used."""
-
-
 class JsonParser:
     """Parses JSON records for a set of fields."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        self._shape: _Shape = _RenderedShape(fields) if fields.rendering else _TextShape(fields)
+        self._shape = _RenderedShape(fields) if fields.rendering else _TextShape(fields)
 
     def parse(self, block: bytes, offset: int, source: int) -> DocumentBatch:
         """Return the documents of lines, which start at byte `offset` of the source."""
@@ -110,34 +78,40 @@ class JsonParser:
         values = None if may_be_long else _decode_lines(self._shape.decoder, body, starts, stops)
         batch = None
         if values is not None:
-            batch = self._shape.batch(Records(source, body, offset, starts, stops, values))
+            batch = self._shape.batch(
+                source,
+                values,
+                starts + offset,
+                stops - starts,
+                lambda index: body[starts[index] : stops[index]],
+                [],
+            )
         if batch is None:
-            batch = self.parse_each(body, offset, source, starts, stops)
+            bounds = list(zip(starts.tolist(), stops.tolist(), strict=True))
+            batch = self.parse_each(body, offset, source, bounds)
         batch.bom_bytes = bom_bytes
         return batch
 
     def parse_each(
-        self, body: bytes, offset: int, source: int, starts: Int64Array, stops: Int64Array
+        self, body: bytes, offset: int, source: int, bounds: Sequence[tuple[int, int]]
     ) -> DocumentBatch:
-        """Return the documents of `body`; record i is in bytes [starts[i], stops[i])."""
-        values, kept, rejected, blank_bytes = [], [], [], 0
-        for index, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            record = body[start:stop]
-            if not record.strip(_WHITE_SPACE):
-                blank_bytes += len(record)
-                continue
-            try:
-                values.append(self._parse(record))
-                kept.append(index)
-            except UnfitRecordError as error:
-                rejected.append(error.rejection(source, offset + start, record))
-        found = Records(
-            source, body, offset, starts[kept], stops[kept], values, rejected, blank_bytes
+        """Return the documents of `body`; each record is in bytes [start, stop) of it."""
+        records = [self._record(body[start:stop]) for start, stop in bounds]
+        batch = documents_of(self._shape.batch, source, body, offset, bounds, records)
+        blanks = (
+            stop - start
+            for record, (start, stop) in zip(records, bounds, strict=True)
+            if record is None
         )
-        batch = self._shape.batch(found)
-        if batch is None:
-            raise AssertionError("a record with unusable fields was not rejected")
+        batch.blank_bytes = sum(blanks)
         return batch
+
+    def _record(self, record: bytes) -> Any:
+        """Return a decoded record, the reason why it is rejected, or None if it is blank."""
+        try:
+            return self._parse(record) if record.strip(_WHITE_SPACE) else None
+        except UnfitRecordError as error:
+            return error
 
     def _parse(self, record: bytes) -> Any:
         if problem := self._fields.too_long(len(record)):
@@ -159,7 +133,7 @@ class _RenderedShape:
     """Records that are rendered as texts."""
 
     def __init__(self, fields: Fields) -> None:
-        self._renderer = RecordRenderer(fields)
+        self.batch = RecordRenderer(fields).render
         self.decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_object_type(fields.wanted))
 
     def check(self, record: Any) -> None:
@@ -170,19 +144,6 @@ class _RenderedShape:
         if isinstance(found, UnfitRecordError):
             return found
         return UnfitRecordError("number-out-of-range", str(error))
-
-    def batch(self, records: Records) -> DocumentBatch:
-        starts, stops = records.starts, records.stops
-        batch = self._renderer.render(
-            records.source,
-            records.values,
-            starts + records.offset,
-            stops - starts,
-            as_found=lambda index: records.body[starts[index] : stops[index]],
-            rejected=records.rejected,
-        )
-        batch.blank_bytes = records.blank_bytes
-        return batch
 
 
 def _object_type(wanted: Sequence[str] | None) -> Any:
@@ -225,29 +186,36 @@ class _TextShape:
             return UnfitRecordError("null-text", f"{name!r} is null")
         return UnfitRecordError("text-not-a-string", str(error))
 
-    def batch(self, records: Records) -> DocumentBatch | None:
-        batch = DocumentBatch(
-            records.source,
-            texts=[self._text_of(record) for record in records.values],
-            positions=records.starts + records.offset,
-            record_bytes=records.stops - records.starts,
-            rejected=records.rejected,
-            blank_bytes=records.blank_bytes,
-        )
+    def batch(
+        self,
+        source: int,
+        values: Sequence[Any],
+        positions: Int64Array,
+        sizes: Int64Array,
+        _as_found: object,
+        rejected: list[Rejection],
+    ) -> DocumentBatch | None:
+        """Return the documents; None if a record that was not checked cannot be used."""
         fields = self._fields
+        batch = DocumentBatch(
+            source,
+            texts=[self._text_of(record) for record in values],
+            positions=positions,
+            record_bytes=sizes,
+            rejected=rejected,
+        )
         try:
-            values = {
-                name: [self._extra_value(record, name) for record in records.values]
-                for name in self._extra
+            found = {
+                name: [self._extra_value(record, name) for record in values] for name in self._extra
             }
             if fields.no_loss:
-                batch.no_loss = [char_spans(value) for value in values[fields.no_loss]]
+                batch.no_loss = [char_spans(value) for value in found[fields.no_loss]]
         except (msgspec.MsgspecError, UnfitRecordError):
             return None
         if fields.id:
-            batch.ids = [column_value(value) for value in values[fields.id]]
+            batch.ids = [column_value(value) for value in found[fields.id]]
         batch.columns = {
-            name: [column_value(value) for value in values[name]] for name in fields.keep
+            name: [column_value(value) for value in found[name]] for name in fields.keep
         }
         return batch
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.records import CharSpans, DocumentBatch, Int64Array, Rejection
+from tokenmill.core.records import DocumentBatch, Int64Array, Rejection
 from tokenmill.read.fields import Fields
 from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
 from tokenmill.read.values import UnfitRecordError, char_spans, column_value, missing_field, walk
@@ -54,24 +54,44 @@ class RecordRenderer:
         Raises:
             FailedRenderingError: the user's code failed.
         """
-        made = _Documents()
+        found: list[tuple[int, RenderedText, list[str | None]]] = []
+        failed = [*rejected]
         for index, record in enumerate(records):
             try:
                 extra = [self._value(record, path) for path in self._paths.values()]
-                texts = self._texts(record)
+                found += [(index, each, extra) for each in self._texts(record)]
             except FailedRenderingError as error:
                 error.position = int(positions[index])
                 raise
             except UnfitRecordError as error:
-                found = as_found(index) if as_found else as_json(record)
-                num_bytes = len(found) if record_bytes is None else int(record_bytes[index])
-                place = int(positions[index])
-                made.rejected.append(error.rejection(source, place, found, num_bytes))
-                continue
-            made.add(index, texts, extra)
-        if rejected:
-            made.rejected = sorted([*rejected, *made.rejected], key=lambda item: item.position)
-        return self._batch(source, made, positions, record_bytes)
+                raw = as_found(index) if as_found else as_json(record)
+                num_bytes = len(raw) if record_bytes is None else int(record_bytes[index])
+                failed.append(error.rejection(source, int(positions[index]), raw, num_bytes))
+        indices = np.array([index for index, _, _ in found], np.int64)
+        texts = [each.text for _, each, _ in found]
+        counts = [each.special_strings for _, each, _ in found if each.special_strings is not None]
+        if record_bytes is None:
+            sizes = np.array([len(text.encode()) for text in texts], np.int64)
+        else:
+            sizes = record_bytes[indices]
+            sizes[1:][indices[1:] == indices[:-1]] = 0
+        columns = {
+            name: [values[number] for _, _, values in found]
+            for number, name in enumerate(self._paths)
+        }
+        return DocumentBatch(
+            source,
+            texts,
+            positions=positions[indices],
+            record_bytes=sizes,
+            ids=columns[self._fields.id] if self._fields.id else None,
+            columns={name: columns[name] for name in self._fields.keep},
+            no_loss=[each.no_loss or [] for _, each, _ in found]
+            if self._fields.has_no_loss
+            else None,
+            special_strings=np.array(counts, np.int64) if len(counts) == len(texts) else None,
+            rejected=sorted(failed, key=lambda item: item.position),
+        )
 
     def _texts(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
         rendered = self._renderer.render(record)
@@ -90,35 +110,6 @@ class RecordRenderer:
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise UnfitRecordError("unusable-field", f"{'.'.join(path)!r}: {error}") from error
 
-    def _batch(
-        self,
-        source: int,
-        made: _Documents,
-        positions: Int64Array,
-        record_bytes: Int64Array | None,
-    ) -> DocumentBatch:
-        indices = np.array(made.indices, np.int64)
-        if record_bytes is None:
-            sizes = np.array([len(text.encode()) for text in made.texts], np.int64)
-        else:
-            sizes = record_bytes[indices]
-            sizes[1:][indices[1:] == indices[:-1]] = 0
-        columns = {
-            name: [values[number] for values in made.extra]
-            for number, name in enumerate(self._paths)
-        }
-        return DocumentBatch(
-            source,
-            made.texts,
-            positions=positions[indices],
-            record_bytes=sizes,
-            ids=columns[self._fields.id] if self._fields.id else None,
-            columns={name: columns[name] for name in self._fields.keep},
-            no_loss=made.no_loss if self._fields.has_no_loss else None,
-            special_strings=made.counted_strings(),
-            rejected=made.rejected,
-        )
-
 
 class _TextField:
     """Takes the text from a field of a record of strings."""
@@ -136,31 +127,34 @@ class _TextField:
         return [RenderedText(record[self._text], char_spans(spans))]
 
 
-class _Documents:
-    """Collects documents."""
+def documents_of(
+    render: Callable[..., DocumentBatch | None],
+    source: int,
+    body: bytes,
+    offset: int,
+    bounds: Iterable[tuple[int, int]],
+    records: Iterable[Mapping[str, Any] | msgspec.Struct | UnfitRecordError | None],
+) -> DocumentBatch:
+    """Return the documents that `render` makes of records, and the rejected ones.
 
-    def __init__(self) -> None:
-        self.indices: list[int] = []
-        """The index of the record of each document."""
-        self.texts: list[str] = []
-        self.no_loss: list[CharSpans] = []
-        self.special_strings: list[int | None] = []
-        self.extra: list[list[str | None]] = []
-        self.rejected: list[Rejection] = []
+    A record is in bytes [start, stop) of `body`, which starts at `offset` of the source. In its
+    place can be the reason why it is rejected, or None to skip it.
+    """
+    good, places, rejected = [], [], []
+    for record, (start, stop) in zip(records, bounds, strict=True):
+        if isinstance(record, UnfitRecordError):
+            rejected.append(record.rejection(source, offset + start, body[start:stop]))
+        elif record is not None:
+            good.append(record)
+            places.append((start, stop))
+    starts, stops = np.array(places, np.int64).reshape(-1, 2).T
 
-    def counted_strings(self) -> Int64Array | None:
-        """Special tokens in the record of each text; None if they are counted in the texts."""
-        counts = [each for each in self.special_strings if each is not None]
-        return np.array(counts, np.int64) if len(counts) == len(self.texts) else None
+    def as_found(index: int) -> bytes:
+        return body[starts[index] : stops[index]]
 
-    def add(self, index: int, rendered: Sequence[RenderedText], extra: list[str | None]) -> None:
-        """Add the texts of one record."""
-        for text, no_loss, special_strings in rendered:
-            self.indices.append(index)
-            self.texts.append(text)
-            self.no_loss.append(no_loss or [])
-            self.special_strings.append(special_strings)
-            self.extra.append(extra)
+    batch = render(source, good, starts + offset, stops - starts, as_found, rejected)
+    assert batch is not None, "a record that cannot be used was not rejected"
+    return batch
 
 
 def as_json(record: Mapping[str, Any]) -> bytes:

@@ -12,9 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-import numpy as np
-
-from tokenmill.core.records import DocumentBatch, Rejection
 from tokenmill.read.blocks import BOM, OpenRecord, Window, cut_blocks
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
@@ -26,7 +23,7 @@ from tokenmill.read.formats.format import (
     expect_sequential,
     opened,
 )
-from tokenmill.read.formats.rendered import RecordRenderer
+from tokenmill.read.formats.rendered import RecordRenderer, documents_of
 from tokenmill.read.values import UnfitRecordError
 
 if TYPE_CHECKING:
@@ -244,7 +241,7 @@ class FlatParser:
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
-        self._renderer = RecordRenderer(fields, is_flat=True)
+        self._render = RecordRenderer(fields, is_flat=True).render
 
     def parse(
         self,
@@ -254,27 +251,12 @@ class FlatParser:
     ) -> DocumentBatch:
         """Return the documents of a block; None in `records` stands for a record to skip."""
         content: Scanned = block.content
-        body, offset = content.body, content.offset(block)
-        rejected: list[Rejection] = []
-        good: list[Mapping[str, str]] = []
-        bounds: list[tuple[int, int]] = []
-        for record, (start, stop) in zip(records, content.spans.bounds, strict=True):
-            if record is None:
-                continue
-            found = self._fields.too_long(stop - start) or record
-            if isinstance(found, UnfitRecordError):
-                rejected.append(found.rejection(source, offset + start, body[start:stop]))
-            else:
-                good.append(found)
-                bounds.append((start, stop))
-        starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
-        batch = self._renderer.render(
-            source,
-            good,
-            starts + offset,
-            stops - starts,
-            as_found=lambda index: body[starts[index] : stops[index]],
-            rejected=rejected,
+        too_long = self._fields.too_long
+        judged = (
+            None if record is None else too_long(stop - start) or record
+            for record, (start, stop) in zip(records, content.spans.bounds, strict=True)
         )
+        offset, bounds = content.offset(block), content.spans.bounds
+        batch = documents_of(self._render, source, content.body, offset, bounds, judged)
         content.count_rest(block, batch)
         return batch

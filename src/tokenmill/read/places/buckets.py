@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.core.paths import is_safe_path
@@ -27,19 +27,16 @@ from tokenmill.read.places.folders import (
     saved_files,
 )
 from tokenmill.read.range_file import ReadAheadFile
-from tokenmill.read.source import AUTO, Access, Source
+from tokenmill.read.source import AUTO, Access, Place, Source
 from tokenmill.read.sources import detect
 from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
 from tokenmill.store.cloud.loop import wait
 from tokenmill.store.cloud.names import ObjectName
 
-if TYPE_CHECKING:
-    from tokenmill.read.source import Source
-
 MAX_NAMES_AT_ONCE = 32
 
 
-class Buckets:
+class Buckets(Place):
     """Objects in buckets, identified by their ETags."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
@@ -61,10 +58,6 @@ class Buckets:
         client = _client(parsed.store)
         return parsed, expand(client, parsed, is_folder=name.endswith("/"))
 
-    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        """Return the sources unchanged, because they are read without a download."""
-        return sources
-
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
         """Open an object that fetches ranges as they are read, and the next ones ahead."""
         name = ObjectName.parse(source.location)
@@ -81,13 +74,6 @@ class Buckets:
         if not (isinstance(source.version, str) and source.version):
             raise _impossible(source, "its version is not recorded")
         return replace(source, location=str(name), in_parts=True)
-
-    def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        """Return nothing, because objects have no commits."""
-        return {}
-
-    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        return ""
 
 
 class WebFiles(Buckets):
@@ -245,7 +231,8 @@ class _Folder:
             for path in saved_files(PurePosixPath(folder), self):
                 yield self.objects[str(path)]
             return
-        inside = sorted(key for key in self._children.get(folder, ()) if not _is_hidden(key))
+        hidden = f"{folder}/." if folder else "."
+        inside = sorted(key for key in self._children.get(folder, ()) if not key.startswith(hidden))
         yield from (self.objects[key] for key in inside if key in self.objects)
         for key in inside:
             if key in self.folders:
@@ -272,10 +259,6 @@ class _Folder:
         if data is None:
             raise FileNotFoundError("the file does not exist")
         return data
-
-
-def _is_hidden(key: str) -> bool:
-    return key.rpartition("/")[2].startswith(".")
 
 
 def _refuse_description(client: Client, name: ObjectName) -> None:

@@ -13,10 +13,10 @@ from typing import BinaryIO, NoReturn
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, path_error, refuse_non_utf8
 from tokenmill.read.places.folders import is_description, is_saved, saved_files
-from tokenmill.read.source import LOCAL, Access, Source
+from tokenmill.read.source import LOCAL, Access, Place, Source
 
 
-class Local:
+class Local(Place):
     """The place for files on this machine."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
@@ -32,9 +32,6 @@ class Local:
 
         return {name: [source(path) for path in found] for name, found in paths.items()}
 
-    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        return sources
-
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
         return open(source.location, "rb")
 
@@ -49,13 +46,6 @@ class Local:
                 hint="restore the file, or verify without --against-sources",
             )
         return replace(local_source(source.name, path, status), index=source.index)
-
-    def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        """Return nothing, because local paths have no commits."""
-        return {}
-
-    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        return ""
 
 
 def local_source(name: str, path: Path, status: os.stat_result) -> Source:

@@ -24,12 +24,12 @@ from tokenmill.read.places.hub.names import (
     recorded_file,
 )
 from tokenmill.read.places.hub.selection import choose_files
-from tokenmill.read.source import Access, Source
+from tokenmill.read.source import Access, Place, Source
 
 SCHEME = "hf"
 
 
-class Hub:
+class Hub(Place):
     """Datasets on the Hugging Face Hub, cached in the cache of huggingface_hub."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
