@@ -91,6 +91,6 @@ def read_as_stream(
         assert spool is not None
         for batch in reader.read(unit.extents[0], spool):
             found.add(batch)
-        spool.path.unlink()
+        spool.unlink()
     found.digested = b"".join(pieces)
     return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,22 +29,6 @@ def closed() -> str:
     """The address of a port at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture
-def deaf() -> Iterator[str]:
-    """The address of a server that accepts no connection: as many wait as may."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
-        waiting = []
-        for _ in range(4):
-            client = socket.socket()
-            client.setblocking(False)
-            client.connect_ex(server.getsockname())
-            waiting.append(client)
-        time.sleep(0.05)
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-        for client in waiting:
-            client.close()
 
 
 def test_a_closed_port_is_named(closed: str) -> None:

@@ -16,7 +16,7 @@ from tokenmill.core.errors import DataError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
-from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, totals
+from tokenmill.read.formats.tables.isolated import ask
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Stream, feed_stream
@@ -99,13 +99,13 @@ def check(name: str, data: bytes, folder: Path) -> str:
     if source.format != name.rpartition(".")[2]:
         return "not a table"
     steps: list[Callable[[], object]] = [
-        lambda: check_schema(source, FIELDS),
-        lambda: totals(source, FIELDS),
+        lambda: ask(source, "columns", FIELDS),
+        lambda: ask(source, "totals", FIELDS),
         lambda: check_texts(name, data, read(source)),
         lambda: list(feed_stream(Stream(0, 256), source, FIELDS, folder, bool)),
     ]
     if source.format != "arrow-stream":
-        steps.append(lambda: group_sizes(source))
+        steps.append(lambda: ask(source, "groups"))
     outcomes = {outcome_of(step) for step in steps}
     for spool in folder.glob("*.spool"):
         spool.unlink()

@@ -1,10 +1,11 @@
 """Damages bytes and hands them to a parser, in a process of its own that a damage may crash.
 
-A target is a module of this folder with two functions:
+A target is a module of this folder with these functions:
 
     seeds() -> dict[str, bytes]              whole files by name
     check(name, data, folder) -> str         parse the damaged file; return what came of it in a
                                              word or two; raise for what must not happen
+    mutate(rng, data) -> bytes               damage a file, if `mutate` of this module is not enough
 
 Case number n is the same in every run, so a number is enough to find its bytes again.
 """
@@ -22,6 +23,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 EDGES = (0, 1, 127, 128, 254, 255)
 CASES_AT_ONCE = 500
@@ -58,11 +60,11 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
     return bytes(damaged)
 
 
-def case(seeds: dict[str, bytes], number: int) -> tuple[str, bytes]:
+def case(target: ModuleType, number: int) -> tuple[str, bytes]:
     """The name of a seed and its damaged bytes."""
-    rng = random.Random(number)
+    rng, seeds = random.Random(number), target.seeds()
     name = rng.choice(sorted(seeds))
-    return name, mutate(rng, seeds[name])
+    return name, getattr(target, "mutate", mutate)(rng, seeds[name])
 
 
 def fuzz(target: str, first: int, count: int, crash_dir: Path) -> Findings:
@@ -116,8 +118,8 @@ def _run(target: str, first: int, stop: int, crash_dir: Path, findings: Findings
 
 
 def _keep(target: str, number: int, crash_dir: Path) -> Path:
-    name, data = case(importlib.import_module(target).seeds(), number)
-    path = crash_dir / f"{target}-{number}-{name}"
+    name, data = case(importlib.import_module(target), number)
+    path = crash_dir / f"{target}-{number}-{name.replace('/', '-')}"
     path.write_bytes(data)
     return path
 
@@ -127,11 +129,10 @@ def main() -> None:
     target, first, stop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     sys.path.insert(0, str(Path(__file__).parents[1]))
     module = importlib.import_module(target)
-    seeds = module.seeds()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(first, stop):
             try:
-                outcome = module.check(*case(seeds, number), Path(folder))
+                outcome = module.check(*case(module, number), Path(folder))
             except Exception:
                 outcome = "FAULT\t" + " | ".join(traceback.format_exc().splitlines()[-3:])
             print(outcome, flush=True)

@@ -42,6 +42,7 @@ MOST_TEXT = 1 << 20
 """Damaged files of two kilobytes hold no more text than this, bombs left out."""
 
 
+@functools.cache
 def seeds() -> dict[str, bytes]:
     """Two members, frames or streams each, because damage hides between them."""
     return {

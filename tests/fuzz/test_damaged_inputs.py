@@ -1,4 +1,4 @@
-"""Damaged input files become documents or typed errors, and nothing else."""
+"""Damaged inputs and tokenizers are read, or end in typed errors, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from fuzz_kit import SOAK_SECONDS, Findings, fuzz, fuzz_for
 
-TARGETS = ["columnar_target", "lines_target"]
+TARGETS = {"columnar_target": 150, "lines_target": 150, "tokenizers_target": 100}
+"""Each with its number of cases in a usual run."""
 
 
 def require_no_fault(findings: Findings) -> None:
@@ -19,7 +20,7 @@ def require_no_fault(findings: Findings) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_damaged_files_are_read_or_refused(target: str, tmp_path: Path) -> None:
-    require_no_fault(fuzz(target, 0, 150, tmp_path))
+    require_no_fault(fuzz(target, 0, TARGETS[target], tmp_path))
 
 
 @pytest.mark.soak

@@ -42,18 +42,6 @@ def test_a_record_belongs_to_the_range_that_holds_its_first_byte() -> None:
     assert read_range(b"aa\nbb\ncc", 4, 8, b"\n", 100) == [(6, b"cc")]
 
 
-def test_a_record_that_starts_exactly_at_a_cut_is_read_once() -> None:
-    assert read_range(b"aa\nbb\n", 0, 3, b"\n", 100) == [(0, b"aa\n")]
-    assert read_range(b"aa\nbb\n", 3, 6, b"\n", 100) == [(3, b"bb\n")]
-
-
-def test_a_record_longer_than_a_block_is_one_block() -> None:
-    data = b"a\n" + b"b" * 1000 + b"\n" + b"c\n" * 3000
-    (_, first), (_, second), *_ = read_range(data, 0, None, b"\n", 10)
-    assert first == b"a\n"
-    assert second.startswith(b"b" * 1000 + b"\n")
-
-
 @given(data_of_letters, delimiters, st.lists(st.integers(0, 45)), st.integers(1, 50))
 @example(b"abc", b"bc|", [1, 2], 1)
 @settings(deadline=None, max_examples=400)

@@ -15,7 +15,6 @@ from tokenmill.core.errors import DamagedInputError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
-from tokenmill.read.formats.json_records import JsonParser
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES
 from tokenmill.read.sources import find_sources
 
@@ -142,24 +141,6 @@ def test_a_window_may_take_as_much_memory_as_the_usual_tools_allow(
     with pytest.raises(DamagedInputError, match="needs too much memory") as caught:
         next(batches)
     assert caught.value.where == str(tmp_path / "a.jsonl.x")
-
-
-def test_memory_that_runs_out_later_in_a_file_names_the_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.jsonl").write_bytes(LINE * 3)
-    (source,) = find_sources([str(tmp_path / "a.jsonl")])
-    reader = Reader([source], Fields(), len(LINE))
-    batches = reader.read(Extent(0))
-    next(batches)
-
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(JsonParser, "parse", fail)
-    with pytest.raises(Exception, match="not enough memory to read") as caught:
-        list(batches)
-    assert caught.value.where == f"{source.path}, at or after position {len(LINE)}"
 
 
 @pytest.mark.parametrize(

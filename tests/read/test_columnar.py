@@ -16,7 +16,7 @@ from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
-from tokenmill.read.formats.tables.isolated import check_schema
+from tokenmill.read.formats.tables.isolated import ask
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Unit, cut_units
@@ -89,7 +89,7 @@ def test_every_kind_of_string_column_gives_its_texts(
     values = pa.array(texts).cast(kind.value_type if pa.types.is_dictionary(kind) else kind)
     column = values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values
     source = write(tmp_path / "file", file_format, pa.table({"text": column}))
-    check_schema(source, Fields())
+    ask(source, "columns", Fields())
     found = read(source, Fields())
     assert found["texts"] == ["a", "é😀", "", "a\0b"]
     assert (found["rows"], found["bytes"]) == ([0, 1, 3, 4], [1, 6, 0, 3])
@@ -128,7 +128,7 @@ def test_a_kept_value_that_is_not_utf8_sets_its_row_aside(file_format: str, tmp_
 @each_format
 def test_a_column_of_nulls_has_no_texts(file_format: str, tmp_path: Path) -> None:
     source = write(tmp_path / "file", file_format, pa.table({"text": pa.nulls(2)}))
-    check_schema(source, Fields())
+    ask(source, "columns", Fields())
     assert read(source, Fields())["rejected"] == [
         (0, 0, "null-text", b""),
         (1, 0, "null-text", b""),
@@ -140,7 +140,7 @@ def test_nested_columns_are_named_with_dots(file_format: str, tmp_path: Path) ->
     rows = [{"t": "a", "m": {"i": 1}}, None, {"t": None, "m": None}, {"t": "b", "m": None}]
     source = write(tmp_path / "file", file_format, pa.table({"data": rows}))
     fields = Fields(text="data.t", id="data.m.i", keep=("data.m",))
-    check_schema(source, fields)
+    ask(source, "columns", fields)
     found = read(source, fields)
     assert (found["texts"], found["rows"], found["ids"]) == (["a", "b"], [0, 3], ["1", None])
     assert found["columns"] == {"data.m": ['{"i":1}', None]}
@@ -183,7 +183,7 @@ def test_a_wrong_column_is_refused_even_by_a_reader_that_was_not_asked(
     fields: Fields, what: str, hint: str, file_format: str, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "file", file_format, pa.table({"text": ["a"], "n": [1]}))
-    for check in (lambda: check_schema(source, fields), lambda: read(source, fields)):
+    for check in (lambda: ask(source, "columns", fields), lambda: read(source, fields)):
         with pytest.raises(UserError, match=what) as caught:
             check()
         assert caught.value.where == str(source.path)

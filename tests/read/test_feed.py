@@ -13,7 +13,7 @@ from tokenmill.core.errors import DamagedInputError
 from tokenmill.read import units
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Extent, SpooledPart
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Stream, Unit, feed_stream
@@ -35,7 +35,7 @@ def put(path: Path, data: bytes) -> Source:
 
 def fed(
     source: Source, folder: Path, unit_bytes: int, fields: Fields = TEXT, skip: int = 0
-) -> list[tuple[Unit, SpooledPart | None]]:
+) -> list[tuple[Unit, Path | None]]:
     """All units; every `skip`th is not wanted."""
     seen: list[str] = []
 
@@ -47,9 +47,7 @@ def fed(
     return list(feed_stream(Stream(source.index, unit_bytes), source, fields, folder, wanted))
 
 
-def documents(
-    source: Source, units: list[tuple[Unit, SpooledPart | None]]
-) -> list[tuple[int, str]]:
+def documents(source: Source, units: list[tuple[Unit, Path | None]]) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     reader = Reader([source], Fields(), 100)
     for unit, spool in units:
@@ -67,7 +65,7 @@ def test_spools_hold_exactly_the_bytes_cut_at_records(tmp_path: Path) -> None:
     data = b"".join(LINES)
     source = put(tmp_path / "a.jsonl.gz", gzip.compress(data))
     units = fed(source, tmp_path / "spool", 300)
-    spooled = [spool.path.read_bytes() for _, spool in units if spool]
+    spooled = [spool.read_bytes() for _, spool in units if spool]
     assert b"".join(spooled) == data
     assert all(300 <= len(piece) < 300 + 2 * 64 for piece in spooled[:-1])
     assert all(piece.endswith(b"\n") for piece in spooled)
@@ -76,7 +74,6 @@ def test_spools_hold_exactly_the_bytes_cut_at_records(tmp_path: Path) -> None:
         assert unit.key == f"00000000-{part:06d}"
         assert unit.extents == (Extent(0, at, at + len(piece)),)
         assert spool is not None
-        assert spool.first == at
         at += len(piece)
     assert sum(unit.num_bytes for unit, _ in units) == source.num_bytes
 
@@ -97,8 +94,7 @@ def test_units_are_the_same_where_only_some_are_wanted(skip: int, tmp_path: Path
         assert spool is not None
         assert (other is None) == (part % skip == 0)
         if other:
-            assert other.path.read_bytes() == spool.path.read_bytes()
-            assert other.first == spool.first
+            assert other.read_bytes() == spool.read_bytes()
 
 
 def test_units_do_not_depend_on_how_the_data_was_compressed(tmp_path: Path) -> None:
@@ -150,7 +146,7 @@ def test_damage_is_reported_after_the_units_before_it(
     data = gzip.compress(b"".join(lines), 1) + gzip.compress(b"".join(LINES))[:-9]
     source = put(tmp_path / "a.jsonl.gz", data)
     (tmp_path / "spool").mkdir()
-    fed: list[tuple[Unit, SpooledPart | None]] = []
+    fed: list[tuple[Unit, Path | None]] = []
     with pytest.raises(DamagedInputError, match=r"a\.jsonl\.gz"):
         fed.extend(feed_stream(Stream(0, 100_000), source, Fields(), tmp_path / "spool", bool))
     found = documents(source, fed)

@@ -23,7 +23,7 @@ import tokenmill
 from tokenmill.core.errors import UserError
 from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
-from tokenmill.read.foreign import ADVICE, foreign_kind
+from tokenmill.read.foreign import foreign_kind
 from tokenmill.read.sources import find_sources
 from tokenmill.report.bench import take_documents
 
@@ -218,12 +218,6 @@ def test_all_files_of_a_build_are_refused_in_one_list(tmp_path: Path) -> None:
          convert them: jupyter nbconvert --to markdown a.ipynb
   next: convert these files or omit them; or name only the other inputs"""
     )
-
-
-def test_every_kind_has_an_advice_that_can_be_filled_in() -> None:
-    assert {kind for _, kind in FOREIGN.values()} <= set(ADVICE)
-    for advice in ADVICE.values():
-        assert "{" not in advice.format(name="a.json")
 
 
 def test_format_text_takes_a_folder_of_source_code_with_tables_and_pages(

@@ -84,14 +84,13 @@ def test_what_is_no_data_set_is_refused(text: str) -> None:
         parse_hub_name(text)
 
 
-def test_a_misspelt_alias_gets_a_suggestion() -> None:
-    with pytest.raises(UserError, match=r"did you mean hf://fineweb-edu-10bt\?"):
-        parse_hub_name("hf://fineweb-edu-10b")
-
-
-def test_an_owner_and_a_name_get_the_form_of_a_data_set() -> None:
-    with pytest.raises(UserError, match=r"did you mean hf://datasets/allenai/c4\?"):
-        parse_hub_name("hf://allenai/c4")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("fineweb-edu-10b", "fineweb-edu-10bt"), ("allenai/c4", "datasets/allenai/c4")],
+)
+def test_a_name_that_is_nearly_right_gets_a_suggestion(name: str, meant: str) -> None:
+    with pytest.raises(UserError, match=rf"did you mean hf://{meant}\?"):
+        parse_hub_name(f"hf://{name}")
 
 
 def test_every_alias_is_a_data_set_and_files_in_it() -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from hub_kit import FakeHub, Fault, etag_of, parquet, serving
-from tokenmill.core.errors import DamagedInputError, InputChangedError, StorageError, UserError
+from tokenmill.core.errors import DamagedInputError, InputChangedError, UserError
 from tokenmill.read import range_file, units
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Extent, SpooledPart
-from tokenmill.read.formats.tables.isolated import check_schema, group_sizes
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.formats.tables.isolated import ask
 from tokenmill.read.places.hub import client
 from tokenmill.read.places.hub.client import RemoteFile
 from tokenmill.read.places.hub.names import HubFile
@@ -59,10 +59,10 @@ def spooled(source: Source, folder: Path, fields: Fields, unit_bytes: int) -> li
     rows: list[tuple[str, ...]] = []
     stream = Stream(0, unit_bytes)
     for unit, spool in feed_stream(stream, source, fields, folder, lambda key: True):
-        assert isinstance(spool, SpooledPart)
+        assert isinstance(spool, Path)
         for batch in reader.read(unit.extents[0], spool):
             rows += zip(*filter(None, [batch.texts, batch.ids]), strict=True)
-        spool.path.unlink()
+        spool.unlink()
     return rows
 
 
@@ -93,9 +93,9 @@ def test_a_stream_is_a_source_that_is_not_on_this_machine(hub: FakeHub, tmp_path
     assert (source.name, source.format) == ("o/n/a.parquet", "parquet")
     assert source.where == f"hf://datasets/o/n@{hub.revisions['o/n']['main']}/a.parquet"
     assert list(cut_units([source], Fields(), 1 << 20)) == [Stream(0, 1 << 20)]
-    assert len(group_sizes(source)) == 4
+    assert len(ask(source, "groups")) == 2 * 4
     with pytest.raises(UserError, match="cannot find the column 'x'") as caught:
-        check_schema(source, Fields("x"))
+        ask(source, "columns", Fields("x"))
     assert caught.value.why == "the columns are text, junk, id"
 
 
@@ -129,13 +129,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     hub.etags["a.parquet"] = "0" * 64
     with pytest.raises(InputChangedError, match="changed after it was listed"):
         list(fed)
-
-
-def test_a_server_that_goes_away_is_given_up(hub: FakeHub, tmp_path: Path) -> None:
-    source = source_of(tmp_path)
-    hub.faults = [Fault("/store/", 503, times=1000)]
-    with pytest.raises(StorageError, match="the Hub did not answer"):
-        spooled(source, tmp_path, Fields(), 200_000)
 
 
 def test_a_wait_ends_when_nothing_is_to_come_any_more(hub: FakeHub, tmp_path: Path) -> None:

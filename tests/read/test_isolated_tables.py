@@ -22,7 +22,7 @@ from tokenmill.core.errors import DamagedInputError, EngineError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
-from tokenmill.read.formats.tables.isolated import check_schema, group_sizes, iter_pieces, totals
+from tokenmill.read.formats.tables.isolated import ask, iter_rows
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.run.task import sample_texts
@@ -85,12 +85,12 @@ def test_nothing_that_looks_at_a_file_before_a_build_takes_memory_for_text(
     file_format: str, tmp_path: Path
 ) -> None:
     source = put(tmp_path / "lies", with_last_offset(file_format, 20_000))
-    check_schema(source, Fields())
+    ask(source, "columns", Fields())
     assert sample_texts([source], Fields()) == []
     with pytest.raises(DamagedInputError, match="lies"):
-        list(iter_pieces(source, Fields(), Extent(0), 1 << 20))
+        list(iter_rows(source, Fields(), Extent(0), 1 << 20))
     if file_format == "arrow-file":
-        for look in (lambda: totals(source, Fields()), lambda: group_sizes(source)):
+        for look in (lambda: ask(source, "totals", Fields()), lambda: ask(source, "groups")):
             with pytest.raises(DamagedInputError, match="lies"):
                 look()
 
@@ -130,7 +130,7 @@ def deep_parquet(depth: int) -> bytes:
 def test_a_schema_as_deep_as_a_stack_is_damage(tmp_path: Path) -> None:
     """Old versions of Arrow crash on it; new ones refuse it."""
     source = put(tmp_path / "deep.parquet", deep_parquet(300_000))
-    for look in (lambda: check_schema(source, Fields()), lambda: group_sizes(source)):
+    for look in (lambda: ask(source, "columns", Fields()), lambda: ask(source, "groups")):
         with pytest.raises(DamagedInputError, match=r"deep\.parquet"):
             look()
 
@@ -164,7 +164,7 @@ def test_a_file_that_crashes_arrow_is_damage_and_the_next_file_is_read(tmp_path:
     pq.write_table(pa.table({"text": GOOD}), tmp_path / "good.parquet")
     (good,) = find_sources([str(tmp_path / "good.parquet")])
     bad = put(tmp_path / "bad.parquet", CRASHES_ARROW)
-    for look in (lambda: totals(bad, Fields()), lambda: texts(bad)):
+    for look in (lambda: ask(bad, "totals", Fields()), lambda: texts(bad)):
         with pytest.raises(DamagedInputError, match=r"bad\.parquet"):
             look()
         assert texts(good) == GOOD
@@ -172,7 +172,7 @@ def test_a_file_that_crashes_arrow_is_damage_and_the_next_file_is_read(tmp_path:
 
 def ending(source: Source, number: signal.Signals) -> None:
     """Read the first rows of a file, end the process that parses it, and ask for more."""
-    pieces = iter_pieces(source, Fields(), Extent(0), 20)
+    pieces = iter_rows(source, Fields(), Extent(0), 20)
     next(pieces)
     (pid,) = parser_pids()
     os.kill(pid, number)
@@ -240,7 +240,7 @@ def test_one_process_parses_many_files(tmp_path: Path) -> None:
     ]
     pids = set()
     for source in sources:
-        check_schema(source, Fields())
+        ask(source, "columns", Fields())
         assert texts(source) == GOOD
         assert sample_texts([source], Fields()) == GOOD
         pids |= parser_pids()

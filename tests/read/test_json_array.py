@@ -15,7 +15,6 @@ from records_kit import read, read_as_stream, source_of
 from tokenmill.core.errors import DamagedInputError, UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import json_array
-from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.sources import check_fields
 
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -195,13 +194,6 @@ def test_fields_are_those_of_json_lines(tmp_path: Path) -> None:
     assert found.columns == {"meta.lang": ["de", None]}
     with pytest.raises(UserError, match="the field 'text' in the first records"):
         check_fields([source], Fields())
-
-
-def test_a_text_may_be_made_of_several_fields(tmp_path: Path) -> None:
-    source = source_of(tmp_path / "a.json", b'[{"t": "a", "b": "c"}, {"t": "d"}, 1]')
-    found = read(source, Fields(rendering=TextTemplate("{t}: {b}")))
-    assert (found.texts, found.reasons) == (["a: c"], ["missing-field", "not-an-object"])
-    assert found.num_bytes == source.num_bytes
 
 
 def inside(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -142,8 +142,8 @@ def test_a_package_that_cannot_be_loaded_is_named(
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ("None", "TypeError: 'NoneType' does not define sniff, check_fields, "),
-        ("ByteFormat()", "TypeError: 'ByteFormat' does not define sniff, parser"),
+        ("None", "TypeError: 'NoneType' does not define holds_records, "),
+        ("ByteFormat()", "TypeError: Can't instantiate abstract class ByteFormat"),
         ("exit(3)", "SystemExit: 3"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],

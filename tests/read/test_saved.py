@@ -121,16 +121,19 @@ def test_a_missing_file_and_an_index_are_refused(saved: Path) -> None:
         saved_files(saved)
 
 
-def test_a_saved_data_set_without_splits_is_refused(tmp_path: Path) -> None:
-    datasets.DatasetDict().save_to_disk(tmp_path / "none")
-    with pytest.raises(UserError, match="has no splits"):
+@pytest.mark.parametrize(
+    ("empty", "what"),
+    [
+        (lambda: datasets.DatasetDict(), "has no splits"),
+        (lambda: datasets.Dataset.from_dict({"text": []}), "is empty"),
+    ],
+)
+def test_a_saved_data_set_without_splits_or_rows_is_refused(
+    empty: Callable[[], Any], what: str, tmp_path: Path
+) -> None:
+    empty().save_to_disk(tmp_path / "none")
+    with pytest.raises(UserError, match=what):
         saved_files(tmp_path / "none")
-
-
-def test_a_saved_data_set_without_rows_is_refused(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"text": []}).save_to_disk(tmp_path / "empty")
-    with pytest.raises(UserError, match="is empty"):
-        saved_files(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["*", "state.json", "dataset_info.json"])

@@ -30,8 +30,8 @@ from tokenmill.core.errors import (
     VerificationError,
 )
 from tokenmill.read import sources, units
-from tokenmill.read.places.hub.names import recorded_file
 from tokenmill.read.source import FetchProgress
+from tokenmill.read.sources import find_source
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run
 
@@ -209,7 +209,7 @@ def test_verify_finds_the_sources_again(
 )
 def test_a_record_that_names_no_file_is_refused(origin: str, etag: str) -> None:
     with pytest.raises(DataError, match="does not name a valid file on the Hub"):
-        recorded_file(origin, 1, etag)
+        find_source(0, "a", origin, 1, etag, Path("a"))
 
 
 def test_an_estimate_downloads_a_part_and_keeps_nothing(

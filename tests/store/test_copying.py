@@ -24,6 +24,7 @@ from tokenmill.store.manifest import FileEntry, read_manifest, write_manifest
 
 KILLED_AFTER_PIECES = """
 import os, sys
+from tokenmill.store.cloud import client
 from tokenmill.store.copying import copy, ends
 
 left = int(sys.argv[3])
@@ -38,7 +39,7 @@ def pieces(self, end, file):
         yield piece
 
 copy.Transfer._pieces = pieces
-ends.PIECE_BYTES = 1 << 12
+ends.PIECE_BYTES = client.PIECE_BYTES = 1 << 12
 copy.copy_dataset(sys.argv[1], sys.argv[2], files_at_once=2)
 """
 

@@ -127,40 +127,32 @@ def test_a_whole_file_is_flushed_before_it_takes_its_name(
     assert done == ["flush rows", "name rows", f"flush {tmp_path.name}"]
 
 
-def refuse_to_hold(out: Path) -> OutputConflictError:
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("around the current folder", "it is a mount point, or contains the current folder"),
+        ("a mount point", "it is a mount point, or contains the current folder"),
+        ("in a closed folder", "the folder that it is in cannot be written to"),
+    ],
+)
+def test_an_output_that_cannot_be_renamed_is_refused_before_the_work(
+    place: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    (out / "below").mkdir(parents=True)
+    if place == "around the current folder":
+        monkeypatch.chdir(out / "below")
+    elif place == "a mount point":
+        monkeypatch.setattr(Path, "is_mount", lambda path: path == out)
+    else:
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     with (
         pytest.raises(OutputConflictError, match="the output folder cannot be renamed") as caught,
         held_beside(out, "manifest", "new".__eq__),
     ):
         pytest.fail("it is held")
-    assert list(out.parent.iterdir()) == [out]
-    return caught.value
-
-
-def test_an_output_that_contains_the_current_folder_is_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "out" / "below").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "out" / "below")
-    why = refuse_to_hold(tmp_path / "out").why
-    assert why == "it is a mount point, or contains the current folder"
-
-
-def test_a_mount_point_is_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "out")
-    why = refuse_to_hold(tmp_path / "out").why
-    assert why == "it is a mount point, or contains the current folder"
-
-
-def test_an_output_in_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    assert refuse_to_hold(tmp_path / "out").why == "the folder that it is in cannot be written to"
+    assert list(tmp_path.iterdir()) == [out]
+    assert caught.value.why == why
 
 
 def test_two_folders_swap_their_names(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ import xxhash
 from tokenmill.core.errors import DataError, StorageError, UserError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import FORMATS, Block, Extent, Parse, SpooledPart
+from tokenmill.read.formats.format import FORMATS, Block, Extent, Parse
 from tokenmill.read.rendering.renderer import FailedRenderingError
 from tokenmill.read.source import Source, Sources
 
@@ -36,8 +37,8 @@ class Reader:
         self.position = 0
         """Start of the part of the source that is being read."""
 
-    def read(self, extent: Extent, spool: SpooledPart | None = None) -> Iterator[DocumentBatch]:
-        """Yield the documents of an extent, in order.
+    def read(self, extent: Extent, spool: Path | None = None) -> Iterator[DocumentBatch]:
+        """Yield the documents of an extent, in order, from its spool file if it has one.
 
         Raises:
             DataError: the source is damaged.
@@ -51,7 +52,9 @@ class Reader:
             found = FORMATS[source.format]
             parse = self._parser(source.format)
             if spool:
-                blocks = found.spooled_blocks(spool, source, self._fields, self._batch_bytes)
+                blocks = found.spooled_blocks(
+                    spool, extent, source, self._fields, self._batch_bytes
+                )
             else:
                 blocks = found.blocks(source, extent, self._fields, self._batch_bytes)
             is_rest = False

@@ -33,7 +33,7 @@ class Registry(Generic[T]):
         self._group = group
         self._kind = kind
         self._own = built_in
-        members = (*vars(protocol), *vars(protocol).get("__annotations__", ()))
+        members = dict.fromkeys([*vars(protocol).get("__annotations__", ()), *vars(protocol)])
         self._members = [name for name in members if not name.startswith("_")]
         self._loaded: dict[str, T] = {}
 

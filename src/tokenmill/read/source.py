@@ -10,6 +10,7 @@ register it in the packaging metadata under its scheme. It then handles inputs S
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,6 +142,7 @@ class Place(Protocol):
     the place fails.
     """
 
+    @abstractmethod
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
         """Return the files that each name stands for, in order, without fetching them.
 
@@ -153,6 +155,7 @@ class Place(Protocol):
         """Return the sources, with local paths for those that are downloaded or cached."""
         return sources
 
+    @abstractmethod
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
         """Open a source that has no local file, as a seekable file.
 
@@ -160,6 +163,7 @@ class Place(Protocol):
         raise, repeatedly while waiting. A `RangeFile` is told which ranges will be read.
         """
 
+    @abstractmethod
     def find_again(self, source: Source, path: Path) -> Source:
         """Return a source from a record of an earlier build; `path` was its local file, if any.
 

@@ -30,8 +30,6 @@ from tokenmill.read.formats.format import (
     FORMATS,
     ByteFormat,
     Extent,
-    Part,
-    SpooledPart,
     SpoolWriter,
 )
 from tokenmill.read.source import Source
@@ -173,16 +171,12 @@ def units_of_parts(source: Source, fields: Fields, unit_bytes: int) -> list[Unit
     try:
         parts = FORMATS[source.format].cut(source, fields, unit_bytes)
     except DamagedInputError:
-        parts = [Part(0, None, source.num_bytes)]  # the unit that reads it reports the damage
+        parts = [(Extent(source.index), source.num_bytes)]  # its unit reports the damage
     if parts is None:
         return None
     return [
-        Unit(
-            unit_key(source.index, number),
-            (Extent(source.index, part.start, part.stop, part.first_row),),
-            part.num_bytes,
-        )
-        for number, part in enumerate(parts)
+        Unit(unit_key(source.index, number), (extent,), num_bytes)
+        for number, (extent, num_bytes) in enumerate(parts)
     ]
 
 
@@ -199,7 +193,7 @@ def feed_stream(
     folder: Path,
     wanted: Callable[[str], bool],
     check: Callable[[], None] = lambda: None,
-) -> Iterator[tuple[Unit, SpooledPart | None]]:
+) -> Iterator[tuple[Unit, Path | None]]:
     """Yield every unit of a stream with its spool file, or with None if it is not `wanted`.
 
     The caller removes the spool files. `check` is called repeatedly while waiting for a server, and
@@ -221,10 +215,7 @@ def feed_stream(
         for part, (stop, spooled) in enumerate(pieces):
             num_bytes, consumed = raw.tell() - consumed, raw.tell()
             extent = Extent(source.index, first, stop)
-            yield (
-                Unit(unit_key(source.index, part), (extent,), num_bytes),
-                SpooledPart(spooled, first) if spooled else None,
-            )
+            yield Unit(unit_key(source.index, part), (extent,), num_bytes), spooled
             first = stop
         source.require_unchanged()
 

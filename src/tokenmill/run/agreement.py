@@ -20,7 +20,7 @@ from tokenmill.core.errors import (
     VerificationError,
 )
 from tokenmill.read.documents import ReadDigests, Reader
-from tokenmill.read.formats.format import Extent, SpooledPart
+from tokenmill.read.formats.format import Extent
 from tokenmill.read.source import Source
 from tokenmill.read.sources import pinned_names
 from tokenmill.read.units import Stream, cut_units, feed_stream
@@ -219,13 +219,13 @@ def _change(task: Task[Any], index: int, is_same: Callable[[dict[Part, Digests]]
                     extent = unit.extents[0]
                     found[extent.start, extent.stop] = _digest(task, extent, part)
                     if part:
-                        part.path.unlink()
+                        part.unlink()
     except DataError as error:
         return f"{CHANGED} ({error.why})"
     return "" if is_same(found) else CHANGED
 
 
-def _digest(task: Task[Any], extent: Extent, part: SpooledPart | None = None) -> Digests:
+def _digest(task: Task[Any], extent: Extent, part: Path | None = None) -> Digests:
     digests = ReadDigests(task.sources, task.fields)
     reader = Reader(task.sources, task.fields, BATCH_BYTES)
     reader.observe = digests.observe

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,6 @@ from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode.engine import Engine
 from tokenmill.encode.exactness import Exam
-from tokenmill.read.formats.format import SpooledPart
 from tokenmill.read.source import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.job import Limit, Setup
@@ -57,7 +57,7 @@ class Assignment(msgspec.Struct, tag="run", frozen=True, kw_only=True):
     unit: Unit
     sources: list[Source]
     """The sources that the unit reads."""
-    spool: SpooledPart | None
+    spool: Path | None
     excluded: list[int]
     """Indexes of damaged sources, which are left out."""
     limit: Limit

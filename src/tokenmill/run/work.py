@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from tokenmill.core.errors import TokenmillError
-from tokenmill.read.formats.format import SpooledPart
 from tokenmill.read.units import Stream, Unit, feed_stream, find_units, stream_of
 from tokenmill.run.journal.claims import Claims
 from tokenmill.run.journal.ledger import Ledger
@@ -27,7 +27,7 @@ class Work:
     """A unit that waits or runs."""
 
     unit: Unit
-    spool: SpooledPart | None = None
+    spool: Path | None = None
     crashes: int = 0
     is_written: bool = False
     """Whether only its files must still be flushed."""
@@ -100,7 +100,7 @@ class WorkQueue:
     def release(self, work: Work) -> None:
         """Remove the spool file of a unit that has ended."""
         if work.spool:
-            work.spool.path.unlink(missing_ok=True)
+            work.spool.unlink(missing_ok=True)
 
     def finish(self, work: Work) -> None:
         """Record that a unit has its receipt, and with it perhaps its whole item."""

@@ -36,22 +36,6 @@ def write_sealed(path: Path, value: T) -> T:
     return written
 
 
-def read_limited(path: Path) -> bytes:
-    """Read the bytes of a JSON file, up to a size limit.
-
-    Raises:
-        VerificationError: the file is missing or too large.
-    """
-    try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            why = f"it has {size} bytes; the limit is {MAX_JSON_BYTES}"
-            raise VerificationError("the file is too large to read", where=str(path), why=why)
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise VerificationError("a file is missing", where=str(path), hint=RESTORE) from error
-
-
 class _Head(msgspec.Struct):
     """What names the format of a file; other fields are ignored."""
 
@@ -60,8 +44,21 @@ class _Head(msgspec.Struct):
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:
-    """Read a file that `write_sealed` wrote; raises what `unseal` raises, or if it is missing."""
-    return unseal(read_limited(path), kind, str(path))
+    """Read a file that `write_sealed` wrote.
+
+    Raises:
+        UserError: the file has another version of the format.
+        VerificationError: the file is missing, too large, or damaged.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            why = f"it has {size} bytes; the limit is {MAX_JSON_BYTES}"
+            raise VerificationError("the file is too large to read", where=str(path), why=why)
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise VerificationError("a file is missing", where=str(path), hint=RESTORE) from error
+    return unseal(data, kind, str(path))
 
 
 def unseal(data: bytes, kind: type[T], where: str) -> T:

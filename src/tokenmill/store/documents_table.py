@@ -98,6 +98,7 @@ class DocumentsWriter:
         has_no_loss: bool,
     ) -> None:
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
         self._names = source_names
         self._keep = keep
@@ -106,18 +107,12 @@ class DocumentsWriter:
         self._pending: list[pa.Table] = []
         self._num_pending = 0
         """Number of rows in both."""
-        text = pa.dictionary(pa.int32(), pa.string())
-        fields = [("source", pa.int32()), ("position", pa.int64()), ("id", pa.string())]
-        fields += [("subset", text), *((f"column.{name}", pa.string()) for name in keep)]
-        if has_no_loss:
-            span = pa.struct([("start", pa.int64()), ("stop", pa.int64())])
-            fields.append(("no_loss", pa.list_(span)))
-        self._schema = pa.schema(fields)
+        names = ["source", "position", "id", "subset", *(f"column.{name}" for name in keep)]
+        names += ["no_loss"] * has_no_loss
+        written = pa.schema([(name, _type_of(name)) for name in names])
+        self._schema = written.set(0, pa.field("source", pa.int32()))
         """Schema of pending rows; sources are numbers until their row group is complete."""
         self._has_no_loss = has_no_loss
-        import pyarrow.parquet as pq
-
-        written = self._schema.set(0, pa.field("source", text))
         self._writer = pq.ParquetWriter(path, written, compression="zstd")
 
     def append(self, rows: DocumentRows) -> None:

@@ -97,11 +97,12 @@ def storage_error(error: OSError, doing: str, path: Path | None = None) -> Stora
     )
 
 
-def fsync_path(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to disk."""
+def fsync_path(path: Path) -> int:
+    """Flush a file, or the entries of a folder, to disk, and return its size in bytes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
 
@@ -369,7 +370,7 @@ def path_inside(folder: Path, name: str) -> Path:
     except (ValueError, RuntimeError, OSError):  # a zero byte, or circular links
         path = root.parent
     if not path.is_relative_to(root):
-        raise _leads_out(folder, name)
+        raise leads_out(str(folder), name)
     return path
 
 
@@ -386,7 +387,7 @@ def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int 
     for name in names:
         parent, slash, leaf = name.rpartition("/")
         if leaf in ("", ".", "..") or (slash and not parent):
-            raise _leads_out(folder, name)
+            raise leads_out(str(folder), name)
         if parent not in parents:
             parents[parent] = path_inside(folder, parent)
         try:
@@ -394,17 +395,18 @@ def sizes_inside(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, int 
             if stat.S_ISLNK(status.st_mode):
                 status = path_inside(folder, name).stat()
         except ValueError as error:  # a zero byte, or half of a surrogate pair
-            raise _leads_out(folder, name) from error
+            raise leads_out(str(folder), name) from error
         except OSError:  # it is missing, or the name is not valid
             yield name, None
         else:
             yield name, status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _leads_out(folder: Path, name: str) -> VerificationError:
+def leads_out(location: str, name: str) -> VerificationError:
+    """Return the error for a file name that is not trusted."""
     return VerificationError(
         f"the file name {name!r} points outside the dataset",
-        where=str(folder),
+        where=location,
         why="a dataset may only name files in its own folder",
         hint="do not open this dataset; get a new copy from its source",
     )

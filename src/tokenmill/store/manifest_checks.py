@@ -17,6 +17,7 @@ from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import is_safe_path
 from tokenmill.store.canonical import unseal
 from tokenmill.store.digests import num_blocks
+from tokenmill.store.files import leads_out
 from tokenmill.store.layout import index_bytes, token_dtype
 from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry, TokenizerEntry
 from tokenmill.store.policies import Policies
@@ -67,12 +68,7 @@ def check_file_names(location: str, files: Iterable[FileEntry]) -> None:
         folder = file.name.partition("/")[0]
         is_reserved = folder in (file.name, "plans", "work") or folder.startswith(".")
         if not is_safe_path(file.name) or is_reserved:
-            raise VerificationError(
-                f"the file name {file.name!r} points outside the dataset",
-                where=location,
-                why="a dataset may only name files in its own folders",
-                hint="do not use this dataset; get a new copy from its source",
-            )
+            raise leads_out(location, file.name)
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:

@@ -28,8 +28,8 @@ def dataset_at(name: str | Path) -> Iterator[Dataset]:
     if not is_remote(name):
         yield Dataset(name)
         return
-    with _temporary_folder() as folder:
-        origin = open_origin(str(name), folder / "cache")
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+        origin = open_origin(str(name), Path(folder, "cache"))
         yield Dataset(origin.folder, origin)
 
 
@@ -45,7 +45,8 @@ def dataset_to_verify(name: str | Path) -> Iterator[Dataset]:
     end = open_end(name, "a dataset")
     data, manifest = end.read_manifest()
     run = end.store.read(RUN_NAME)
-    with _temporary_folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="tokenmill-") as temporary:
+        folder = Path(temporary)
         with storage_errors("write a temporary file", folder):
             (folder / MANIFEST_NAME).write_bytes(data)
             if run is not None:
@@ -74,9 +75,3 @@ def whole_shard(dataset: Dataset, shard: Shard) -> Iterator[None]:
         shard.release()
         for file in shard.entry.files:
             (dataset.folder / file.name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-        yield Path(folder)

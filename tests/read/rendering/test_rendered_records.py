@@ -18,7 +18,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import AnyRendering, Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.rendered import RecordRenderer
-from tokenmill.read.rendering.renderer import RenderedText, TextTemplate
+from tokenmill.read.rendering.renderer import RenderedText, Renderer, TextTemplate
 from tokenmill.read.source import Source
 from tokenmill.read.sources import check_fields, find_sources
 from tokenmill.read.values import UnfitRecordError
@@ -147,8 +147,8 @@ class Turns(msgspec.Struct, frozen=True, tag="turns"):
     optional: frozenset[str] = frozenset()
     has_no_loss: bool = True
 
-    def renderer(self) -> Turns:
-        return self
+    def renderer(self) -> Renderer:
+        return self.render
 
     def render(self, record: Mapping[str, Any]) -> list[RenderedText]:
         if "turns" not in record:

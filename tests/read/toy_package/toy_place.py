@@ -10,17 +10,14 @@ from typing import BinaryIO, cast
 
 from tokenmill.core.errors import InputChangedError, UserError
 from tokenmill.read.range_file import RangeFile
-from tokenmill.read.source import Access, Source
+from tokenmill.read.source import Access, Place, Source
 
 
-class Toy:
+class Toy(Place):
     """Numbers, written out as texts."""
 
     def list(self, names: Sequence[str], access: Access) -> Mapping[str, Sequence[Source]]:
         return {name: [listed(name)] for name in names}
-
-    def fetch(self, sources: Sequence[Source], access: Access) -> Sequence[Source]:
-        return sources  # nothing is kept
 
     def open(self, source: Source, check: Callable[[], None]) -> BinaryIO:
         if listed(source.location).version != source.version:
@@ -29,12 +26,6 @@ class Toy:
 
     def find_again(self, source: Source, path: Path) -> Source:
         return source
-
-    def commits(self, sources: Sequence[Source]) -> Mapping[str, str]:
-        return {}
-
-    def pinned(self, name: str, commits: Mapping[str, str]) -> str:
-        return ""
 
 
 class ToyFile(RangeFile):

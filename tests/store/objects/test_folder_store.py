@@ -17,7 +17,7 @@ from store_races import assert_each_is_won_once, race, race_of_processes
 from tokenmill.core.errors import StorageError
 from tokenmill.store import files
 from tokenmill.store.objects.folder import FolderStore
-from tokenmill.store.objects.opening import probe, refuse_unsafe
+from tokenmill.store.objects.opening import refuse_unsafe
 
 SIXTEEN = [f"racer-{number}" for number in range(16)]
 NAMES = [f"work/claims/{number:05d}.0" for number in range(300)]
@@ -48,14 +48,6 @@ def mount(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(os, "replace", lossy(os.replace, rename))
 
     return lose_answers
-
-
-@pytest.fixture
-def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    def link(*arguments: object) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", link)
 
 
 class TestCreate:
@@ -186,22 +178,6 @@ class TestFaults:
             else:
                 assert store.read("tokens/00000000-000000.bin") == b"tokens"
 
-    def test_a_full_disk_names_the_file_and_what_to_do(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fsync(descriptor: int) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(StorageError) as raised:
-            FolderStore(tmp_path).create("job.json", b"first")
-        assert str(raised.value) == (
-            "cannot write\n"
-            f"  where: {tmp_path}/job.json\n"
-            "  why: No space left on device\n"
-            "  next: free some space and run the same command again"
-        )
-
 
 class TestAddFiles:
     def test_files_get_their_names_over_what_had_them(self, tmp_path: Path) -> None:
@@ -275,13 +251,13 @@ class TestListings:
 
 
 class TestProbe:
-    def test_without_links_there_may_be_one(self, tmp_path: Path, without_links: None) -> None:
-        assert probe(FolderStore(tmp_path)) == (
-            "this file system has no hard links (link: Operation not permitted)"
-        )
-        assert files_below(tmp_path) == []
+    def test_without_links_several_are_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def link(*arguments: object) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    def test_without_links_several_are_refused(self, tmp_path: Path, without_links: None) -> None:
+        monkeypatch.setattr(os, "link", link)
         with pytest.raises(StorageError) as raised:
             refuse_unsafe(FolderStore(tmp_path))
         assert str(raised.value) == (
@@ -290,3 +266,4 @@ class TestProbe:
             "  why: this file system has no hard links (link: Operation not permitted)\n"
             "  next: build without --agent (a single agent), or choose another file system"
         )
+        assert files_below(tmp_path) == []

@@ -90,12 +90,7 @@ class Csv(ScannedFormat):
 
     def parser(self, fields: Fields) -> Parse:
         """Return a parser that turns rows into documents."""
-
-        def parse(block: Block, source: Source) -> DocumentBatch:
-            return parser.parse(block, source.index)
-
-        parser = _RowParser(self, fields)
-        return parse
+        return _RowParser(self, fields).parse
 
     def column_names(self, opening: bytes) -> list[str]:
         """Return the names in a header; empty if it cannot be read."""
@@ -183,7 +178,7 @@ class _RowParser:
         self._flat = FlatParser(fields)
         self._header: tuple[bytes, list[str]] = (b"", [])
 
-    def parse(self, block: Block, source: int) -> DocumentBatch:
+    def parse(self, block: Block, source: Source) -> DocumentBatch:
         """Return the documents of a block."""
         content: Scanned = block.content
         if self._header[0] != content.opening:
@@ -197,7 +192,7 @@ class _RowParser:
             problem or (row if isinstance(row, UnfitRecordError) else _record(names, row))
             for row in self._rows(content)
         ]
-        return self._flat.parse(block, source, records)
+        return self._flat.parse(block, source.index, records)
 
     def _rows(self, content: Scanned) -> list[list[str] | UnfitRecordError]:
         """Return the fields of each row, or the reason why it cannot be used.

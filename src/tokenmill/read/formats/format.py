@@ -1,7 +1,7 @@
 """The interface of file formats.
 
-To add a format, write one module with a class that has the members of `Format`, and register it in
-the packaging metadata:
+To add a format, write one module with a subclass of `Format`, or a class that has its members, and
+register it in the packaging metadata:
 
     [project.entry-points."tokenmill.formats"]
     warc = "my_package.warc:Warc"
@@ -13,11 +13,12 @@ the packaging metadata:
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from tokenmill.read.blocks import OpenRecord, iter_blocks, overlaps_itself
 from tokenmill.read.compression import decompressed
@@ -59,27 +60,6 @@ class Extent:
     """For tables: the number of its first row, if known."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpooledPart:
-    """A part of a stream that another process has read and decompressed."""
-
-    path: Path
-    first: int
-    """Offset of the part in the decompressed stream, or its first row."""
-
-
-class Part(NamedTuple):
-    """A part of a source that can be read separately."""
-
-    start: int
-    stop: int | None
-    """End of the part; None for the end of the source."""
-    num_bytes: int
-    """The part's share of the bytes on disk."""
-    first_row: int | None = None
-    """For tables: the number of the first row, if known."""
-
-
 Parse = Callable[[Block, "Source"], "DocumentBatch"]
 """Turns the records of a block into documents and rejections. A bad record only rejects itself."""
 
@@ -101,19 +81,20 @@ class Format(Protocol):
     read. The documents of a source must depend only on its bytes and the fields.
     """
 
-    holds_records: bool
+    holds_records: bool = True
     """Whether files contain records with fields. All inputs of a build must agree on this."""
-    compressible: bool
+    compressible: bool = True
     """Whether files may be compressed as a whole."""
-    range_suffixes: tuple[str, ...]
-    """Suffixes of remote files that can be read in parts without a download; () for none."""
+    range_suffixes: tuple[str, ...] = ()
+    """Suffixes of remote files that can be read in parts without a download."""
 
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     """Other packages with versions that affect what is read."""
 
-    digests_texts_only: bool
+    digests_texts_only: bool = False
     """Whether `digested` covers only texts, without their boundaries and other fields."""
 
+    @abstractmethod
     def sniff(self, head: bytes, name: Path) -> bool:
         """Return whether a file has this format.
 
@@ -126,26 +107,34 @@ class Format(Protocol):
         Raises:
             UserError: the text field is missing, or another field is missing from a schema.
         """
+        return set()
 
     def reads_whole(self, fields: Fields) -> bool:
         """Return whether a file is one document."""
+        return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
         """Estimate the bytes of text and the number of records of a source.
 
         Returns None if this is not known without reading all records.
         """
+        return None
 
+    @abstractmethod
     def num_starts(self, source: Source, fields: Fields) -> int:
         """Return the number of places (bytes, row groups) at which an extent can start."""
 
-    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+    @abstractmethod
+    def cut(
+        self, source: Source, fields: Fields, unit_bytes: int
+    ) -> Sequence[tuple[Extent, int]] | None:
         """Cut a source into consecutive parts of about `unit_bytes` decompressed bytes.
 
-        Returns None if the source can only be read from its start. Called for sources with at least
-        `unit_bytes` bytes.
+        Returns each with its share of the bytes on disk, or None if the source can only be read
+        from its start. Called for sources with at least `unit_bytes` bytes.
         """
 
+    @abstractmethod
     def blocks(
         self,
         source: Source,
@@ -159,19 +148,23 @@ class Format(Protocol):
         `raw` is the opened file, for callers that track how far it was read.
         """
 
+    @abstractmethod
     def parser(self, fields: Fields) -> Parse:
         """Return a parser for blocks."""
 
+    @abstractmethod
     def digested(self, block: Block, fields: Fields) -> bytes | memoryview:
         """Return the bytes of a block that enter the digest of its source."""
 
+    @abstractmethod
     def open_spool(self, path: Path | str, block: Block) -> SpoolWriter:
         """Create a spool file for blocks like this one."""
 
+    @abstractmethod
     def spooled_blocks(
-        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+        self, path: Path, extent: Extent, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        """Yield the records in a spool file."""
+        """Yield the records of an extent from a spool file."""
 
 
 FORMATS: Registry[Format] = Registry(
@@ -192,17 +185,11 @@ FORMATS: Registry[Format] = Registry(
 )
 
 
-class ByteFormat:
+class ByteFormat(Format):
     """Base class of formats with consecutive records in the bytes of a file.
 
     By default, files are read from their start. With a `delimiter`, reading can start anywhere.
     """
-
-    holds_records = True
-    compressible = True
-    range_suffixes: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    digests_texts_only = False
 
     def delimiter(self, fields: Fields) -> bytes:
         """Return the delimiter that ends every record; b"" if there is none."""
@@ -220,27 +207,19 @@ class ByteFormat:
             stream.seek(max(start - len(delimiter), 0))
         return iter_blocks(stream, start, stop, delimiter, block_bytes, fields.max_record)
 
-    def check_fields(self, source: Source, fields: Fields) -> set[str]:
-        return set()
-
-    def reads_whole(self, fields: Fields) -> bool:
-        return False
-
-    def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
-        """Return None, because the number of records is not known without reading all."""
-        return None
-
     def num_starts(self, source: Source, fields: Fields) -> int:
         """Return every byte, if there is a delimiter."""
         return source.num_bytes if self._starts_anywhere(source, fields) else 1
 
-    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+    def cut(
+        self, source: Source, fields: Fields, unit_bytes: int
+    ) -> Sequence[tuple[Extent, int]] | None:
         """Return ranges of bytes, if there is a delimiter."""
         if not self._starts_anywhere(source, fields):
             return None
         size = source.num_bytes
         stops = ((start, min(start + unit_bytes, size)) for start in range(0, size, unit_bytes))
-        return [Part(start, stop, stop - start) for start, stop in stops]
+        return [(Extent(source.index, start, stop), stop - start) for start, stop in stops]
 
     def _starts_anywhere(self, source: Source, fields: Fields) -> bool:
         delimiter = self.delimiter(fields)
@@ -270,12 +249,12 @@ class ByteFormat:
         return open(path, "wb", WRITE_BYTES)
 
     def spooled_blocks(
-        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+        self, path: Path, extent: Extent, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        with open(spool.path, "rb") as stream:
+        with open(path, "rb") as stream:
             expect_sequential(stream)
             for offset, block in self.split(stream, 0, None, fields, block_bytes):
-                yield _block(spool.first + offset, block)
+                yield _block(extent.start + offset, block)
 
 
 def _block(start: int, content: bytes) -> Block:

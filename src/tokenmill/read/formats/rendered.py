@@ -26,7 +26,7 @@ class RecordRenderer:
         self._fields = fields
         self._paths = {name: [name] if is_flat else name.split(".") for name in fields.extra}
         rendering = fields.rendering
-        self._renderer: Renderer = rendering.renderer() if rendering else _TextField(fields)
+        self._render = rendering.renderer() if rendering else _text_field(fields)
 
     def render(
         self,
@@ -94,7 +94,7 @@ class RecordRenderer:
         )
 
     def _texts(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        rendered = self._renderer.render(record)
+        rendered = self._render(record)
         for each in rendered:
             if not each.text.isascii():
                 try:
@@ -111,20 +111,21 @@ class RecordRenderer:
             raise UnfitRecordError("unusable-field", f"{'.'.join(path)!r}: {error}") from error
 
 
-class _TextField:
-    """Takes the text from a field of a record of strings."""
+def _text_field(fields: Fields) -> Renderer:
+    """Return a renderer that takes the text from a field of a record of strings.
 
-    def __init__(self, fields: Fields) -> None:
-        self._text, self._no_loss = fields.text, fields.no_loss
+    Another field may have the ranges without loss as JSON.
+    """
 
-    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """Return the text, with the ranges without loss that another field has as JSON."""
-        if self._text not in record:
-            raise missing_field(self._text)
-        spans = record.get(self._no_loss) if self._no_loss else None
+    def render(record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        if fields.text not in record:
+            raise missing_field(fields.text)
+        spans = record.get(fields.no_loss) if fields.no_loss else None
         with contextlib.suppress(msgspec.DecodeError):  # `char_spans` refuses it
             spans = msgspec.json.decode(spans) if spans else None
-        return [RenderedText(record[self._text], char_spans(spans))]
+        return [RenderedText(record[fields.text], char_spans(spans))]
+
+    return render
 
 
 def documents_of(

@@ -28,7 +28,7 @@ from tokenmill.read.values import UnfitRecordError
 
 if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
-    from tokenmill.read.formats.format import Extent, SpooledPart
+    from tokenmill.read.formats.format import Extent
     from tokenmill.read.source import Source
 
 MAX_OPENING_BYTES = 1 << 24
@@ -186,13 +186,13 @@ class ScannedFormat(ByteFormat):
         return _BodyWriter(open(path, "wb", WRITE_BYTES), opening)
 
     def spooled_blocks(
-        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+        self, path: Path, extent: Extent, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
-        with open(spool.path, "rb") as stream:
+        with open(path, "rb") as stream:
             expect_sequential(stream)
             opening = stream.read(int.from_bytes(stream.read(_OPENING_SIZE_BYTES), "little"))
-            is_first = not spool.first
-            window = Window(stream, len(opening) if is_first else spool.first, block_bytes)
+            is_first = not extent.start
+            window = Window(stream, extent.start or len(opening), block_bytes)
             scanner = self.scanner(opening, source.where, fields.max_record, whole=False)
             yield from _scan(window, opening, scanner, is_first=is_first)
 

@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Block, ByteFormat, Parse, Part
+from tokenmill.read.formats.format import Block, ByteFormat, Extent, Parse
 from tokenmill.read.values import not_utf8
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ class Text(ByteFormat):
     def reads_whole(self, fields: Fields) -> bool:
         return not fields.separator
 
-    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+    def cut(
+        self, source: Source, fields: Fields, unit_bytes: int
+    ) -> Sequence[tuple[Extent, int]] | None:
         """Cut a file with a separator into ranges of bytes; a single document cannot be cut."""
         if self.reads_whole(fields):
-            return [Part(0, None, source.num_bytes)]
+            return [(Extent(source.index), source.num_bytes)]
         return super().cut(source, fields, unit_bytes)
 
     def split(

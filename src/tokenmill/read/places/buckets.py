@@ -24,6 +24,8 @@ from tokenmill.read.places.folders import (
     is_glob,
     is_saved,
     matches,
+    only_describes,
+    require_small,
     saved_files,
 )
 from tokenmill.read.range_file import ReadAheadFile
@@ -227,8 +229,8 @@ class _Folder:
 
     def below(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield everything in a folder: first its objects, then those of its subfolders."""
-        if is_saved(PurePosixPath(folder), self):
-            for path in saved_files(PurePosixPath(folder), self):
+        if is_saved(PurePosixPath(folder), self.is_file):
+            for path in saved_files(PurePosixPath(folder), self.is_file, self._read):
                 yield self.objects[str(path)]
             return
         hidden = f"{folder}/." if folder else "."
@@ -250,11 +252,9 @@ class _Folder:
         """Return whether an object exists."""
         return str(path) in self.objects
 
-    def read(self, path: PurePosixPath, max_bytes: int) -> bytes:
-        """Return the bytes of a small object."""
+    def _read(self, path: PurePosixPath) -> bytes:
         found = self.objects[str(path)]
-        if found.num_bytes > max_bytes:
-            raise ValueError(f"the file has over {max_bytes} bytes")
+        require_small(found.num_bytes)
         data = self._client.get(found.key, found.etag)
         if data is None:
             raise FileNotFoundError("the file does not exist")
@@ -267,9 +267,5 @@ def _refuse_description(client: Client, name: ObjectName) -> None:
     if path.name not in DESCRIPTIONS:
         return
     parent = str(path.parent) if path.parent.name else ""
-    if is_saved(path.parent, _Folder(client, client.list_folder(parent))):
-        raise UserError(
-            "the file describes a saved dataset and contains no records",
-            where=str(name),
-            hint=f"name the folder: {name.store}/{parent}",
-        )
+    if is_saved(path.parent, _Folder(client, client.list_folder(parent)).is_file):
+        raise only_describes(str(name), f"{name.store}/{parent}")

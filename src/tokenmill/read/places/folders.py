@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -74,56 +74,46 @@ class _Splits(msgspec.Struct):
     splits: list[str]
 
 
-class Files(Protocol):
-    """Access to the files of a saved dataset."""
-
-    def is_file(self, path: Any, /) -> bool:
-        """Return whether a file exists."""
-
-    def read(self, path: Any, max_bytes: int, /) -> bytes:
-        """Return the bytes of a small file.
-
-        Raises:
-            OSError: the file cannot be read.
-            ValueError: the file is larger than `max_bytes`.
-        """
+IsFile = Callable[[Any], bool]
+Read = Callable[[Any], bytes]
+"""Returns the bytes of a small file; raises an OSError, or a ValueError if it is too large."""
 
 
-class _Disk:
-    """Files of this machine."""
-
-    def is_file(self, path: Path) -> bool:
-        return path.is_file()
-
-    def read(self, path: Path, max_bytes: int) -> bytes:
-        if path.stat().st_size > max_bytes:
-            raise ValueError(f"the file has over {max_bytes} bytes")
-        return path.read_bytes()
+def _read_local(path: Path) -> bytes:
+    require_small(path.stat().st_size)
+    return path.read_bytes()
 
 
-DISK = _Disk()
+def require_small(num_bytes: int) -> None:
+    """Raise a ValueError if a file is too large to describe a saved dataset."""
+    if num_bytes > MAX_STATE_BYTES:
+        raise ValueError(f"the file has over {MAX_STATE_BYTES} bytes")
 
 
-def is_saved(folder: PurePath, files: Files = DISK) -> bool:
+def is_saved(folder: PurePath, is_file: IsFile = Path.is_file) -> bool:
     """Return whether `save_to_disk` wrote a folder, with one or several splits."""
-    one = files.is_file(folder / STATE_NAME) and files.is_file(folder / INFO_NAME)
-    return one or files.is_file(folder / SPLITS_NAME)
+    one = is_file(folder / STATE_NAME) and is_file(folder / INFO_NAME)
+    return one or is_file(folder / SPLITS_NAME)
 
 
-def is_description(path: Path) -> bool:
-    """Return whether a file only describes a saved dataset, without rows."""
-    return path.name in DESCRIPTIONS and is_saved(path.parent)
+def only_describes(where: str, folder: str) -> UserError:
+    """Return the error for an input that describes the saved dataset in a folder."""
+    return UserError(
+        "the file describes a saved dataset and contains no records",
+        where=where,
+        hint=f"name the folder: {folder}",
+    )
 
 
-def saved_files(folder: P, files: Files = DISK) -> list[P]:
+def saved_files(folder: P, is_file: IsFile = Path.is_file, read: Read = _read_local) -> list[P]:
     """Return the Arrow files of a saved dataset, in row order.
 
     Raises:
         UserError: the dataset has several splits or is incomplete.
         DataError: its state is damaged, or names a file outside the folder.
     """
-    if files.is_file(folder / SPLITS_NAME):
-        splits = _read(folder / SPLITS_NAME, _Splits, files).splits
+    if is_file(folder / SPLITS_NAME):
+        splits = _decoded(folder / SPLITS_NAME, _Splits, read).splits
         if not splits:
             raise UserError("the saved dataset has no splits", where=str(folder))
         if len(splits) > 1:
@@ -134,7 +124,7 @@ def saved_files(folder: P, files: Files = DISK) -> list[P]:
                 hint=f"name the folder of one of them: {folder / splits[0]}",
             )
         folder = _member(folder, splits[0], SPLITS_NAME)
-    state = _read(folder / STATE_NAME, _State, files)
+    state = _decoded(folder / STATE_NAME, _State, read)
     if state.indices or state.old_indices:
         why = "the index reorders its rows"
         hint = "save it again after flatten_indices()"
@@ -142,7 +132,7 @@ def saved_files(folder: P, files: Files = DISK) -> list[P]:
     paths = [_member(folder, file.filename, STATE_NAME) for file in state.files]
     if not paths:
         raise UserError("the saved dataset is empty", where=str(folder))
-    if missing := [path for path in paths if not files.is_file(path)]:
+    if missing := [path for path in paths if not is_file(path)]:
         why = f"{STATE_NAME} names {missing[0].name}, which does not exist"
         raise UserError("the saved dataset is incomplete", where=str(folder), why=why)
     return paths
@@ -155,9 +145,9 @@ def _member(folder: P, name: str, named_in: str) -> P:
     return folder / name
 
 
-def _read(path: PurePath, kind: type[T], files: Files) -> T:
+def _decoded(path: PurePath, kind: type[T], read: Read) -> T:
     try:
-        return msgspec.json.decode(files.read(path, MAX_STATE_BYTES), type=kind)
+        return msgspec.json.decode(read(path), type=kind)
     except TokenmillError:
         raise
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors

@@ -12,7 +12,7 @@ from typing import BinaryIO, NoReturn
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, path_error, refuse_non_utf8
-from tokenmill.read.places.folders import is_description, is_saved, saved_files
+from tokenmill.read.places.folders import DESCRIPTIONS, is_saved, only_describes, saved_files
 from tokenmill.read.source import LOCAL, Access, Place, Source
 
 
@@ -73,7 +73,8 @@ def expand(name: str) -> Iterator[Path]:
     if path.is_dir():
         yield from _files_below(path)
     elif os.path.lexists(path):
-        _refuse_description(path)
+        if path.name in DESCRIPTIONS and is_saved(path.parent):
+            raise only_describes(str(path), str(path.parent))
         yield path
     else:
         matches = sorted(glob.glob(name, recursive=True))
@@ -108,15 +109,6 @@ def _identity(folder: Path) -> tuple[int, int]:
     except OSError as error:
         _refuse_folder(error)
     return status.st_dev, status.st_ino
-
-
-def _refuse_description(path: Path) -> None:
-    if is_description(path):
-        raise UserError(
-            "the file describes a saved dataset and contains no records",
-            where=str(path),
-            hint=f"name the folder: {path.parent}",
-        )
 
 
 def _refuse_folder(error: OSError) -> NoReturn:

@@ -8,23 +8,20 @@ from it once.
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.read.values import column_value, missing_field, walk
 
-if TYPE_CHECKING:
-    from tokenmill.core.records import CharSpans
 
-
-class RenderedText(NamedTuple):
+class RenderedText(msgspec.Struct, frozen=True, tag="text"):
     """One document of a record."""
 
     text: str
-    no_loss: CharSpans | None = None
+    no_loss: list[tuple[int, int]] | None = None
     """Character ranges without loss; None if the rendering says nothing about loss."""
     special_strings: int | None = None
     """Number of special tokens in the record; None to count them in the text."""
@@ -37,34 +34,34 @@ class FailedRenderingError(UserError):
     """Position of the record in its source."""
 
 
-class Renderer(Protocol):
-    """Renders records one at a time and deterministically."""
+Renderer = Callable[[Mapping[str, Any]], Sequence[RenderedText]]
+"""Returns the texts of a record, in order, deterministically. One without texts counts as empty.
 
-    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """Return the texts of a record, in order. A record without texts counts as empty.
+The record has the requested fields. Fields that it lacks are missing; null is None.
 
-        `record` has the requested fields. Fields that a record lacks are missing; null is None.
-
-        Raises:
-            UnfitRecordError: the record is rejected.
-            FailedRenderingError: the user's code failed, which stops the build.
-        """
+Raises:
+    UnfitRecordError: the record is rejected.
+    FailedRenderingError: the user's code failed, which stops the build.
+"""
 
 
-class Rendering(Protocol):
-    """The description of a renderer: a frozen msgspec struct with a tag."""
+class Rendering(msgspec.Struct, frozen=True):
+    """The description of a renderer. Subclasses have a tag."""
 
     @property
     def fields(self) -> tuple[str, ...] | None:
         """Names or dotted paths of the fields to read; None for the whole record."""
+        return None
 
     @property
     def optional(self) -> frozenset[str]:
         """Fields that may be missing from the first records or the schema of a file."""
+        return frozenset()
 
     @property
     def has_no_loss(self) -> bool:
         """Whether all texts come with ranges without loss; otherwise none do."""
+        return False
 
     def renderer(self) -> Renderer:
         """Return a renderer.
@@ -72,9 +69,10 @@ class Rendering(Protocol):
         Raises:
             UserError: the description is not valid.
         """
+        raise NotImplementedError
 
 
-class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
+class TextTemplate(Rendering, frozen=True, tag="template"):
     """A template with field names or dotted paths in braces; {{ and }} are literal braces."""
 
     template: str
@@ -83,16 +81,6 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
     def fields(self) -> tuple[str, ...]:
         """The fields in the template, in order."""
         return tuple(dict.fromkeys(name for _, name in self.parts() if name is not None))
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """No fields are optional."""
-        return frozenset()
-
-    @property
-    def has_no_loss(self) -> bool:
-        """False, because a loss range would refer to the characters of one field."""
-        return False
 
     def parts(self) -> list[tuple[str, str | None]]:
         """Literal texts, each with the field after it.
@@ -117,28 +105,21 @@ class TextTemplate(msgspec.Struct, frozen=True, tag="template"):
         return [(literal, name) for literal, name, _, _ in parts]
 
     def renderer(self) -> Renderer:
-        """Return a renderer that fills in the template."""
-        return _TemplateRenderer(self)
+        """Return a renderer that fills in the template; values but strings are written as JSON.
 
-
-class _TemplateRenderer:
-    """Fills in a template; numbers and other values are written as JSON."""
-
-    def __init__(self, template: TextTemplate) -> None:
-        self._parts = [(text, name and name.split(".")) for text, name in template.parts()]
-
-    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """Return one text.
-
-        Raises:
-            UnfitRecordError: a field is missing or null.
+        It rejects records in which a field is missing or null.
         """
-        written: list[str] = []
-        for literal, path in self._parts:
-            written.append(literal)
-            if path:
-                value = column_value(walk(record, path))
-                if value is None:
-                    raise missing_field(".".join(path))
-                written.append(value)
-        return [RenderedText("".join(written))]
+        parts = [(text, name and name.split(".")) for text, name in self.parts()]
+
+        def render(record: Mapping[str, Any]) -> Sequence[RenderedText]:
+            written: list[str] = []
+            for literal, path in parts:
+                written.append(literal)
+                if path:
+                    value = column_value(walk(record, path))
+                    if value is None:
+                        raise missing_field(".".join(path))
+                    written.append(value)
+            return [RenderedText("".join(written))]
+
+        return render

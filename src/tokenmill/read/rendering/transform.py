@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.user_code import NAMED, describe_failure, imported, pickled, unpickled
-from tokenmill.read.rendering.renderer import FailedRenderingError, RenderedText, Renderer
+from tokenmill.read.rendering.renderer import (
+    FailedRenderingError,
+    RenderedText,
+    Renderer,
+    Rendering,
+)
 from tokenmill.read.values import UnfitRecordError, char_spans
 
 NOUN = "transform"
@@ -22,22 +28,7 @@ EXAMPLE = "python:my_package.texts:render"
 Function = Callable[[dict[str, Any]], Any]
 
 
-class _Known(NamedTuple):
-    """A function that is known to this process."""
-
-    function: Function
-    sha256: str
-    source: str
-    """How another process gets the function: its name, or a pickle."""
-    problem: str
-    """Why the function cannot be sent to another process; "" if it can."""
-
-
-_known: dict[str, _Known] = {}
-"""Known functions by name."""
-
-
-class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
+class Transform(Rendering, frozen=True, kw_only=True, tag="transform"):
     """A function from a record to its texts."""
 
     name: str
@@ -45,7 +36,9 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
     sha256: str
     """SHA-256 of the function's source, its defaults and the values of its closure."""
     source: str = ""
+    """How another process gets the function: its name, or a pickle."""
     problem: str = ""
+    """Why the function cannot be sent to another process; "" if it can."""
     text: str = "text"
     """Key of the text in a returned dict."""
     no_loss: str | None = None
@@ -60,25 +53,7 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
         """
         if name not in _known:
             _keep(name, imported(name, NOUN, EXAMPLE))
-        known = _known[name]
-        return Transform(
-            name=name,
-            sha256=known.sha256,
-            source=known.source,
-            problem=known.problem,
-            text=text,
-            no_loss=no_loss,
-        )
-
-    @property
-    def fields(self) -> None:
-        """None, because the function gets whole records."""
-        return
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Empty, because no fields are requested by name."""
-        return frozenset()
+        return msgspec.structs.replace(_known[name][1], text=text, no_loss=no_loss)
 
     @property
     def has_no_loss(self) -> bool:
@@ -91,10 +66,56 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
         Raises:
             UserError: this process cannot get the function, or its source has changed.
         """
-        known = _known.get(self.name)
-        if known is None or known.sha256 != self.sha256:
-            return _TransformRenderer(self, self._copy())
-        return _TransformRenderer(self, known.function)
+        function, known = _known.get(self.name, (None, None))
+        if function is None or known is None or known.sha256 != self.sha256:
+            function = self._copy()
+        return functools.partial(self._render, function)
+
+    def _render(self, function: Function, record: Mapping[str, Any]) -> Sequence[RenderedText]:
+        try:
+            found = function(dict(record))
+            if isinstance(found, types.GeneratorType):
+                found = list(found)
+        except (Exception, SystemExit) as error:
+            raise FailedRenderingError(
+                f"the {NOUN} failed on a record",
+                why=f"{describe_failure(error)}, in {self.name}",
+                hint="fix the function, or return None for records that it cannot use",
+            ) from error
+        return list(self._texts(found))
+
+    def _texts(self, found: Any) -> Iterator[RenderedText]:
+        if found is None:
+            return
+        for each in found if isinstance(found, (list, tuple)) else [found]:
+            if isinstance(each, str):
+                yield RenderedText(each, [])
+            elif isinstance(each, dict):
+                yield self._from_dict(each)
+            else:
+                raise self._unusable(f"it returned an object of type {type(each).__name__}")
+
+    def _from_dict(self, found: dict[str, Any]) -> RenderedText:
+        key, ranges = self.text, self.no_loss
+        text = found.get(key)
+        if not isinstance(text, str):
+            raise self._unusable(f"it returned a dict without a string under {key!r}")
+        if ranges is None:
+            if "no_loss" in found:
+                hint = 'add no_loss="no_loss"'
+                raise self._unusable("it returned 'no_loss', but no_loss is not set", hint)
+            return RenderedText(text)
+        try:
+            return RenderedText(text, char_spans(found.get(ranges)))
+        except UnfitRecordError as error:
+            raise self._unusable(f"{ranges!r} in the returned dict is {error.detail}") from error
+
+    def _unusable(self, why: str, hint: str = "") -> FailedRenderingError:
+        return FailedRenderingError(
+            f"the {NOUN} did not return text",
+            why=f"{why}, in {self.name}",
+            hint=hint or "return a str, a dict with a str, a list of these, or None",
+        )
 
     def _copy(self) -> Function:
         if self.problem:
@@ -112,6 +133,10 @@ class Transform(msgspec.Struct, frozen=True, kw_only=True, tag="transform"):
         return function
 
 
+_known: dict[str, tuple[Function, Transform]] = {}
+"""The functions that are known to this process, by name."""
+
+
 def give(function: Function) -> str:
     """Register a function in this process and return its name.
 
@@ -125,7 +150,7 @@ def give(function: Function) -> str:
 
 def given_name(sha256: str) -> str | None:
     """Return the name of the known function with this source digest, if there is one."""
-    return next((name for name, known in _known.items() if known.sha256 == sha256), None)
+    return next((name for name, (_, known) in _known.items() if known.sha256 == sha256), None)
 
 
 def _keep(name: str, function: Function) -> None:
@@ -136,7 +161,8 @@ def _keep(name: str, function: Function) -> None:
             source = pickled(function, NOUN, name)
         except UserError as error:
             source, problem = "", error.why
-    _known[name] = _Known(function, digest, source, problem)
+    transform = Transform(name=name, sha256=digest, source=source, problem=problem)
+    _known[name] = function, transform
 
 
 def _is_importable(name: str, function: Function) -> bool:
@@ -218,61 +244,3 @@ def _fact(value: Any, name: str, seen: set[int]) -> Any:
         why=f"it uses a {type(value).__name__} from an enclosing function or as a default",
         hint="define that value at the top of a module, or inside the function",
     )
-
-
-class _TransformRenderer:
-    """Calls a function for each record."""
-
-    def __init__(self, transform: Transform, function: Function) -> None:
-        self._transform, self._function = transform, function
-
-    def render(self, record: Mapping[str, Any]) -> Sequence[RenderedText]:
-        """Return the texts that the function returns for a record.
-
-        Raises:
-            FailedRenderingError: the function raised an exception or did not return text.
-        """
-        try:
-            found = self._function(dict(record))
-            if isinstance(found, types.GeneratorType):
-                found = list(found)
-        except (Exception, SystemExit) as error:
-            raise FailedRenderingError(
-                f"the {NOUN} failed on a record",
-                why=f"{describe_failure(error)}, in {self._transform.name}",
-                hint="fix the function, or return None for records that it cannot use",
-            ) from error
-        return list(self._texts(found))
-
-    def _texts(self, found: Any) -> Iterator[RenderedText]:
-        if found is None:
-            return
-        for each in found if isinstance(found, (list, tuple)) else [found]:
-            if isinstance(each, str):
-                yield RenderedText(each, [])
-            elif isinstance(each, dict):
-                yield self._from_dict(each)
-            else:
-                raise self._unusable(f"it returned an object of type {type(each).__name__}")
-
-    def _from_dict(self, found: dict[str, Any]) -> RenderedText:
-        key, ranges = self._transform.text, self._transform.no_loss
-        text = found.get(key)
-        if not isinstance(text, str):
-            raise self._unusable(f"it returned a dict without a string under {key!r}")
-        if ranges is None:
-            if "no_loss" in found:
-                hint = 'add no_loss="no_loss"'
-                raise self._unusable("it returned 'no_loss', but no_loss is not set", hint)
-            return RenderedText(text)
-        try:
-            return RenderedText(text, char_spans(found.get(ranges)))
-        except UnfitRecordError as error:
-            raise self._unusable(f"{ranges!r} in the returned dict is {error.detail}") from error
-
-    def _unusable(self, why: str, hint: str = "") -> FailedRenderingError:
-        return FailedRenderingError(
-            f"the {NOUN} did not return text",
-            why=f"{why}, in {self._transform.name}",
-            hint=hint or "return a str, a dict with a str, a list of these, or None",
-        )

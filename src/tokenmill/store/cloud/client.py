@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tokenmill.store.cloud.stores import endpoint_of, open_store
 READS_AT_ONCE = 64
 READS_AHEAD = 1024
 PART_BYTES = 64 << 20
+PIECE_BYTES = 8 << 20
 MAX_PARTS_IN_FLIGHT = 4
 LIST_PAGE = 1000
 LIST_WAITS = (0.1, 0.5, 2.0, 5.0)
@@ -102,6 +104,24 @@ class Client:
     def begin_range(self, key: str, start: int, stop: int, etag: str = "") -> Future[bytes]:
         """Start `get_range` without waiting for it."""
         return request_loop().begin(self._range(key, start, stop, etag))
+
+    def pieces(
+        self, key: str, num_bytes: int, num_ahead: int, check: Callable[[], None] | None = None
+    ) -> Iterator[bytes]:
+        """Yield an object of `num_bytes` bytes in pieces; `num_ahead` are fetched at a time."""
+        ahead: deque[Future[bytes]] = deque()
+        starts = iter(range(0, num_bytes, PIECE_BYTES))
+        try:
+            while True:
+                for start in islice(starts, num_ahead - len(ahead)):
+                    stop = min(start + PIECE_BYTES, num_bytes)
+                    ahead.append(self.begin_range(key, start, stop))
+                if not ahead:
+                    return
+                yield wait(ahead.popleft(), check)
+        finally:
+            for future in ahead:
+                future.cancel()
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Yield (key, bytes) of many objects as `get` does, concurrently."""

@@ -88,6 +88,24 @@ def request_loop() -> RequestLoop:
         return _loop
 
 
+def in_background(work: Callable[[], Result], name: str) -> Future[Result]:
+    """Start `work` in a new daemon thread, so that an interrupt can end the process meanwhile.
+
+    Before it exits, the interpreter would join the threads of a `ThreadPoolExecutor`.
+    """
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()  # it cannot be cancelled
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
 def check_waits(check: Callable[[], None]) -> None:
     """Call `check`, which may raise, repeatedly while this thread waits for requests.
 

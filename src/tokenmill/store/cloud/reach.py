@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from tokenmill.core.errors import StorageError
 from tokenmill.core.paths import redacted
+from tokenmill.store.cloud.loop import in_background
 
 CONNECT_SECONDS = 3.0
 PAUSES = (1.0, 2.0)
@@ -74,19 +75,16 @@ def _host_of(address: str) -> tuple[str, int]:
 def _failure_to_connect(host: str, port: int) -> str:
     """Return why no connection can be made, or "" if one can.
 
-    Name lookup has no timeout, and a name may have many addresses, so a daemon thread tries and is
+    Name lookup has no timeout, and a name may have many addresses, so a thread tries and is
     abandoned after a time limit.
     """
-    outcome: list[str] = []
 
     def connect() -> None:
-        try:
-            socket.create_connection((host, port), CONNECT_SECONDS).close()
-            outcome.append("")
-        except (OSError, UnicodeError) as error:
-            outcome.append(str(error))
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
 
-    thread = threading.Thread(target=connect, name="reach", daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    return outcome[0] if outcome else f"no answer within {CONNECT_SECONDS:.0f} s"
+    attempt = in_background(connect, "reach")
+    try:
+        attempt.result(CONNECT_SECONDS)
+    except (OSError, UnicodeError) as error:
+        return str(error) if attempt.done() else f"no answer within {CONNECT_SECONDS:.0f} s"
+    return ""

@@ -27,8 +27,8 @@ from tokenmill.core.errors import OutputConflictError, UserError, VerificationEr
 from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.copying.ends import PLANS, CopiedPlan, End, folders_of, open_end
-from tokenmill.store.dataset import PLAN_NAME, Dataset
+from tokenmill.store.copying.ends import End, folders_of, open_end
+from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
 from tokenmill.store.manifest_checks import check_file_names
@@ -90,13 +90,18 @@ def copy_dataset(
     run = origin.read_run()
     check_file_names(origin.location, manifest.files)
     _claim(target, data, manifest.dataset_id)
+    fresh: set[str] = set()
     for plan in plans:
-        _refuse_other(target, f"{PLANS}/{plan.name}/{PLAN_NAME}", plan.data)
+        held = target.store.read(plan.path)
+        if held is None:  # another plan may have left arrays
+            fresh.update(file.name for file in plan.files)
+        elif held != plan.data:
+            raise _conflict(target, f"{plan.path} belongs to a different plan")
     transfer = Transfer(origin, target, verify=verify, files_at_once=files_at_once, advance=advance)
     files = [*manifest.files, *(file for plan in plans for file in plan.files)]
-    transfer.run(files, fresh=_arrays_without_plan(target, plans))
+    transfer.run(files, fresh)
     for plan in plans:
-        _create(target, f"{PLANS}/{plan.name}/{PLAN_NAME}", plan.data)
+        _create(target, plan.path, plan.data)
     if target.store.read(RUN_NAME) is None:
         target.store.create(RUN_NAME, run)
     _create(target, MANIFEST_NAME, data)
@@ -165,22 +170,6 @@ def _create(target: End, name: str, data: bytes) -> None:
         raise _conflict(target, f"another program created {name}")
 
 
-def _refuse_other(target: End, name: str, data: bytes) -> None:
-    held = target.store.read(name)
-    if held is not None and held != data:
-        raise _conflict(target, f"{name} belongs to a different plan")
-
-
-def _arrays_without_plan(target: End, plans: Sequence[CopiedPlan]) -> set[str]:
-    """Return arrays without a plan.json at the target: another plan may have left them."""
-    return {
-        file.name
-        for plan in plans
-        if target.store.read(f"{PLANS}/{plan.name}/{PLAN_NAME}") is None
-        for file in plan.files
-    }
-
-
 class _StoppedError(Exception):
     """Stops the transfer of a file because another file failed or the user stopped the copy."""
 
@@ -209,17 +198,19 @@ class Transfer:
         missing = [
             file for file in files if file.name in fresh or there.get(file.name) != file.bytes
         ]
-        looked_at = files if self.verify else missing
         total = sum(file.bytes for file in (*missing, *(files if self.verify else ())))
         needed = {file.name for file in missing}
         with self._scratch() as scratch:
 
             def carry(file: FileEntry) -> None:
-                self._carry(
-                    file, Path(scratch), is_needed=file.name in needed, is_there=file.name in there
-                )
+                """Copy a file if it is needed, or if `verify` finds that its copy is damaged."""
+                if file.name not in needed and self._is_intact(file):
+                    return
+                if file.name in there:
+                    self.target.store.remove([file.name])
+                self._copy(file, Path(scratch))
 
-            self._each(looked_at, carry, total)
+            self._each(files if self.verify else missing, carry, total)
         self.target.require_sizes(files)  # the store may have lost one
 
     def _scratch(self) -> AbstractContextManager[str | Path]:
@@ -248,24 +239,9 @@ class Transfer:
                 self._stopped.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _carry(self, file: FileEntry, scratch: Path, *, is_needed: bool, is_there: bool) -> None:
-        """Copy a file if it is needed, or if `verify` finds that its copy is damaged."""
-        is_good = not is_needed and self.verify and self._is_intact(file)
-        if not is_good:
-            if is_there:
-                self.target.store.remove([file.name])
-            self._copy(file, scratch)
-            if self.verify and not self._is_intact(file):
-                raise VerificationError(
-                    "a file was damaged during the copy",
-                    where=f"{self.target.location}/{file.name}",
-                    why="the xxh3 digest of the copy differs from that of the written data",
-                    hint=AGAIN,
-                )
-
     def _copy(self, file: FileEntry, scratch: Path) -> None:
         path = self.origin.path(file.name)
-        if path is not None and self.target.path(file.name) is None:  # upload it directly
+        if path is not None and self.target.folder is None:  # upload it directly
             for _ in self._checked_pieces(file):
                 pass
             self.target.store.add_files({file.name: path})
@@ -276,6 +252,13 @@ class Transfer:
                     written.write(piece)
             self.target.store.add_files({file.name: path})
             path.unlink(missing_ok=True)
+        if self.verify and not self._is_intact(file):
+            raise VerificationError(
+                "a file was damaged during the copy",
+                where=f"{self.target.location}/{file.name}",
+                why="the xxh3 digest of the copy differs from that of the written data",
+                hint=AGAIN,
+            )
         with self._lock:
             self.copied_files += 1
             self.copied_bytes += file.bytes

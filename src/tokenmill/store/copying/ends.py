@@ -37,7 +37,8 @@ Check = Callable[[], None]
 class CopiedPlan:
     """A plan of the source dataset."""
 
-    name: str
+    path: str
+    """The name of its plan.json."""
     data: bytes
     """The bytes of plan.json."""
     files: list[FileEntry]
@@ -72,9 +73,7 @@ class End:
     def pieces(self, name: str, num_bytes: int, check: Check) -> Iterator[bytes]:
         """Yield the bytes of a file with `num_bytes` bytes; another number if its size differs."""
         if self.client is not None:
-            for start in range(0, num_bytes, PIECE_BYTES):
-                stop = min(start + PIECE_BYTES, num_bytes)
-                yield self.client.get_range(name, start, stop, check=check)
+            yield from self.client.pieces(name, num_bytes, 1, check)
             return
         path = self.path(name)
         assert path is not None
@@ -144,7 +143,7 @@ class End:
         files = [
             msgspec.structs.replace(file, name=f"{place}/{file.name}") for file in manifest.files
         ]
-        return CopiedPlan(name, data, files)
+        return CopiedPlan(path, data, files)
 
     def require_sizes(self, files: Iterable[FileEntry]) -> None:
         """Raise a VerificationError if a file is missing or has another size."""

@@ -30,10 +30,7 @@ class BucketStore:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-
-    @property
-    def location(self) -> str:
-        return self._client.location
+        self.location = client.location
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:  # noqa: ARG002
         """Create an object as in `ObjectStore`; several tries if the store contradicts itself.

@@ -34,16 +34,8 @@ class FolderStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def location(self) -> str:
-        return str(self._folder)
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the store."""
-        return self._folder
+        self.folder = folder
+        self.location = str(folder)
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
         path = self._path(name)
@@ -66,7 +58,7 @@ class FolderStore:
         paths = {self._path(name): file for name, file in files.items()}
         for path, file in paths.items():
             with storage_errors("flush a file", file):
-                num_bytes = _flushed(file)
+                num_bytes = fsync_path(file)
             with storage_errors("give a file its name", path):
                 _move(file, path, num_bytes)
         for folder in {path.parent for path in paths}:
@@ -106,7 +98,7 @@ class FolderStore:
                 path.unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
-        return self._folder / name
+        return self.folder / name
 
 
 def _created(path: Path, data: bytes, *, durable: bool) -> bytes | None:
@@ -150,16 +142,6 @@ def _read(path: Path) -> bytes | None:
     return path.read_bytes()
 
 
-def _flushed(file: Path) -> int:
-    """Flush a file to disk and return its size in bytes."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-
-
 def _move(file: Path, path: Path, num_bytes: int) -> None:
     """Move a flushed file; if it is on another file system, copy it first."""
     try:
@@ -169,7 +151,7 @@ def _move(file: Path, path: Path, num_bytes: int) -> None:
             raise
         with written_beside(path, b"", durable=False) as temporary:
             shutil.copyfile(file, temporary)
-            _rename(temporary, path, _flushed(temporary))
+            _rename(temporary, path, fsync_path(temporary))
         with contextlib.suppress(OSError):
             file.unlink()
 

@@ -19,13 +19,12 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 from pathlib import Path
 
 from tokenmill.core.errors import OutputConflictError, StorageError
 from tokenmill.core.paths import local_path
 from tokenmill.store.digests import BLOCK_BYTES
-from tokenmill.store.files import lock_if_free, storage_errors
+from tokenmill.store.files import lock_if_free, remove_left, storage_errors
 
 MARK = "tokenmill-cache.json"
 _CONTENT = b'{"format": "tokenmill-cache", "format_version": 1}\n'
@@ -100,16 +99,9 @@ def private_folder(folder: Path) -> tuple[Path, int]:
         StorageError: the folder cannot be created.
     """
     with storage_errors("make a folder in the cache", folder):
-        for left in folder.glob(".private.*.tmp"):
-            with contextlib.suppress(OSError):
-                descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    if lock_if_free(descriptor):
-                        shutil.rmtree(left)
-                finally:
-                    os.close(descriptor)
+        remove_left(folder / "private")
         while True:
-            made = folder / f".private.{secrets.token_hex(8)}.tmp"
+            made = folder / f".private.{secrets.token_hex(4)}.tmp"
             made.mkdir()
             descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
             with contextlib.suppress(OSError):

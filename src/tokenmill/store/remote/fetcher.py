@@ -66,7 +66,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a request."""
 
     number: int
-    """-1 if the store cannot be opened."""
     failure: ErrorRecord | None = None
     sizes: dict[str, int] = {}
     """Sizes of the listed objects, by name."""
@@ -231,8 +230,6 @@ class Fetcher:
                 answer: Answer = self._child.receive()[0]
             except ChildEnded:
                 return False
-            if answer.number < 0 and answer.failure is not None:
-                raise answer.failure.rebuild()
             if self._running.pop(answer.number, None) is not None:
                 self._answers[answer.number] = answer
             seconds = 0

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenmill.core.child import Parent
 from tokenmill.core.error_records import ErrorRecord
-from tokenmill.core.errors import MissingObjectError, StorageError, UserError, VerificationError
+from tokenmill.core.errors import MissingObjectError, StorageError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
 from tokenmill.store.cloud.client import Client, open_client
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
@@ -30,9 +30,8 @@ SOON_SECONDS = 5
 """Requests that fail sooner are retried; otherwise the client has already retried for minutes."""
 BLOCKS_AT_ONCE, FILES_AT_ONCE = 48, 16
 """Number of concurrent requests. Files do not delay blocks, because they are for later steps."""
-PIECE_BYTES = 8 << 20
 PIECES_AHEAD = 4
-"""Pieces of one large file that are fetched ahead."""
+"""Pieces of one large file that are fetched at a time."""
 
 
 class Fetching:
@@ -119,7 +118,7 @@ class Fetching:
         writing = self._unflushed if request.is_compared else whole_file
         with storage_errors("write into the cache", path), writing(path) as unfinished:
             with open(unfinished, "xb") as file:
-                for piece in self._pieces(request.key, size):
+                for piece in self._client.pieces(request.key, size, PIECES_AHEAD):
                     file.write(piece)
             if request.digest and file_digest(unfinished) != request.digest:
                 why = "its digest differs from the stored one"
@@ -138,22 +137,6 @@ class Fetching:
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)
-
-    def _pieces(self, key: str, size: int) -> Iterator[bytes]:
-        """Yield an object in pieces, some of which are fetched ahead."""
-        ahead: list[Future[bytes]] = []
-        starts = iter(range(0, size, PIECE_BYTES))
-        try:
-            while True:
-                while len(ahead) < PIECES_AHEAD and (start := next(starts, None)) is not None:
-                    stop = min(start + PIECE_BYTES, size)
-                    ahead.append(self._client.begin_range(key, start, stop))
-                if not ahead:
-                    return
-                yield ahead.pop(0).result()
-        finally:
-            for future in ahead:
-                future.cancel()
 
     def _name(self, key: str) -> str:
         return f"{self._client.location}/{key}"
@@ -197,11 +180,7 @@ def _answer(fetching: Fetching, parent: Parent, number: int, request: Request) -
 def main() -> None:
     """Serve the process that started this one."""
     parent = Parent(str | list[tuple[int, Request]])
-    try:
-        fetching = Fetching(open_client(parent.receive()[0]))
-    except UserError as error:
-        parent.send(Answer(number=-1, failure=ErrorRecord.of(error)))
-        return
+    fetching = Fetching(open_client(parent.receive()[0]))
     parent.at_end = fetching.close
     blocks, files = ThreadPoolExecutor(BLOCKS_AT_ONCE), ThreadPoolExecutor(FILES_AT_ONCE)
     while True:

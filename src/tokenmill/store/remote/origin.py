@@ -7,13 +7,19 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenmill.core.errors import MissingObjectError, UserError, VerificationError
+from tokenmill.core.errors import MissingObjectError, UserError
 from tokenmill.core.paths import is_safe_path
 from tokenmill.store.canonical import wrong_size
 from tokenmill.store.cloud.names import WEB, ObjectName
 from tokenmill.store.digests import BLOCK_BYTES, num_blocks
-from tokenmill.store.files import path_inside, sizes_inside, storage_errors, temporary_folder
-from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
+from tokenmill.store.files import (
+    leads_out,
+    path_inside,
+    sizes_inside,
+    storage_errors,
+    temporary_folder,
+)
+from tokenmill.store.manifest import MANIFEST_NAME, FileEntry, ShardEntry
 from tokenmill.store.manifest_checks import check_file_names, find_manifest
 from tokenmill.store.remote.cache_folder import claim_cache, make_holes
 from tokenmill.store.remote.fetcher import FetchBlocks, Fetcher, FetchFile, ListFolder
@@ -140,9 +146,7 @@ class Origin:
             VerificationError: the name points outside the folder.
         """
         if not is_safe_path(name):
-            raise VerificationError(
-                f"the file name {name!r} points outside the dataset", where=self.location
-            )
+            raise leads_out(self.location, name)
         parent, _, leaf = name.rpartition("/")
         if parent not in self._parents:
             self._parents[parent] = path_inside(self.folder, parent)
@@ -190,7 +194,11 @@ def open_origin(
         with storage_errors("write into the cache", root):
             temporary = stack.enter_context(temporary_folder(root / "opening"))
         above = Origin(name, temporary, None, 0, fetcher)
-        manifest = _manifest(above)
+        data = None
+        with suppress(MissingObjectError):
+            above.obtain_small(MANIFEST_NAME, temporary / MANIFEST_NAME)
+            data = (temporary / MANIFEST_NAME).read_bytes()
+        manifest = find_manifest(data, name)[1]
         check_file_names(name, manifest.files)
         folder = root / manifest.digest
         with storage_errors("write into the cache", folder):
@@ -204,12 +212,3 @@ def open_origin(
     origin.obtain(manifest.tokenizer.files)
     origin.obtain_plans(listed)
     return origin
-
-
-def _manifest(origin: Origin) -> Manifest:
-    path = origin.folder / MANIFEST_NAME
-    data = None
-    with suppress(MissingObjectError):
-        origin.obtain_small(MANIFEST_NAME, path)
-        data = path.read_bytes()
-    return find_manifest(data, origin.location)[1]

@@ -19,7 +19,7 @@ RENDERED = RenderedText(TEXT, [(0, 52)], 0)
 
 def render(record: dict[str, Any], **options: Any) -> RenderedText:
     given: dict[str, Any] = {"chat": "messages", "template": CHATML, **options}
-    (text,) = Conversations(**given).renderer().render(record)
+    (text,) = Conversations(**given).renderer()(record)
     return text
 
 

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Block, Parse, Part, SpoolWriter
+from tokenmill.read.formats.format import Block, Extent, Format, Parse, SpoolWriter
 from tokenmill.read.formats.tables import isolated
 
 if TYPE_CHECKING:
     from tokenmill.core.records import DocumentBatch
-    from tokenmill.read.formats.format import Extent, SpooledPart
     from tokenmill.read.formats.tables.messages import TableFile
     from tokenmill.read.formats.tables.record_batches import Table
     from tokenmill.read.source import Source
 
 
-class TableFormat:
+class TableFormat(Format):
     """A table format. Subclasses define `sniff` and `open`.
 
     Their modules are also loaded in the parser process, which has no numpy.
@@ -26,16 +25,11 @@ class TableFormat:
 
     name: str
     """The registered name."""
-    holds_records = True
     compressible = False
-    range_suffixes: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ("pyarrow",)
+    libraries = ("pyarrow",)
     digests_texts_only = True
     has_groups = True
     """Whether parts of a file can be read separately."""
-
-    def sniff(self, head: bytes, name: Path) -> bool:
-        raise NotImplementedError
 
     def open(self, raw: BinaryIO, file: TableFile) -> Table:
         """Open a file in the parser process."""
@@ -43,11 +37,8 @@ class TableFormat:
 
     def check_fields(self, source: Source, fields: Fields) -> set[str]:
         """Check the names and types of all fields against the schema."""
-        isolated.check_schema(source, fields)
+        isolated.ask(source, "columns", fields)
         return set()
-
-    def reads_whole(self, fields: Fields) -> bool:
-        return False
 
     def totals(self, source: Source, fields: Fields) -> tuple[int, int] | None:
         """Estimate the bytes of the text column and the number of rows.
@@ -56,24 +47,28 @@ class TableFormat:
         """
         if not self.has_groups or fields.rendering:  # the size of rendered texts is unknown
             return None
-        return isolated.totals(source, fields)
+        num_bytes, num_rows = isolated.ask(source, "totals", fields)
+        return num_bytes, num_rows
 
     def num_starts(self, source: Source, fields: Fields) -> int:
-        return isolated.num_groups(source)
+        return isolated.ask(source, "count")[0]
 
-    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Sequence[Part] | None:
+    def cut(
+        self, source: Source, fields: Fields, unit_bytes: int
+    ) -> Sequence[tuple[Extent, int]] | None:
         """Return runs of groups of about `unit_bytes`; a file with a huge group is a stream."""
-        groups = isolated.group_sizes(source) if self.has_groups else []
-        sizes = [num_bytes for num_bytes, _ in groups]
+        numbers = isolated.ask(source, "groups") if self.has_groups else []
+        sizes = numbers[::2]
         if not self.has_groups or max(sizes, default=0) > 2 * unit_bytes:
             return None
-        parts: list[Part] = []
+        parts: list[tuple[Extent, int]] = []
         total, start, first_row = max(sum(sizes), 1), 0, 0
         size = num_rows = 0
-        for stop, (num_bytes, rows) in enumerate(groups, 1):
+        for stop, (num_bytes, rows) in enumerate(zip(sizes, numbers[1::2], strict=True), 1):
             size, num_rows = size + num_bytes, num_rows + rows
-            if stop == len(groups) or size + sizes[stop] > unit_bytes:
-                parts.append(Part(start, stop, source.num_bytes * size // total, first_row))
+            if stop == len(sizes) or size + sizes[stop] > unit_bytes:
+                extent = Extent(source.index, start, stop, first_row)
+                parts.append((extent, source.num_bytes * size // total))
                 start, first_row = stop, first_row + num_rows
                 size = num_rows = 0
         return parts
@@ -87,10 +82,7 @@ class TableFormat:
         raw: BinaryIO | None = None,
     ) -> Iterator[Block]:
         """Yield the rows of an extent, read in another process."""
-        for first, batch, num_bytes in isolated.iter_pieces(
-            source, fields, extent, block_bytes, raw
-        ):
-            yield Block(first, first + batch.num_rows, num_bytes, batch)
+        return isolated.iter_rows(source, fields, extent, block_bytes, raw)
 
     def parser(self, fields: Fields) -> Parse:
         from tokenmill.read.formats.tables.rows import parse_record_batch, rendering_parser
@@ -118,15 +110,15 @@ class TableFormat:
         return writer
 
     def spooled_blocks(
-        self, spool: SpooledPart, source: Source, fields: Fields, block_bytes: int
+        self, path: Path, extent: Extent, source: Source, fields: Fields, block_bytes: int
     ) -> Iterator[Block]:
         """Yield the rows of a spool file, which is trusted and needs no separate process."""
         import pyarrow as pa
 
         from tokenmill.read.formats.tables.record_batches import sliced
 
-        row = spool.first
-        for batch in pa.ipc.open_stream(str(spool.path)):
+        row = extent.start
+        for batch in pa.ipc.open_stream(str(path)):
             for piece in sliced(batch, block_bytes):
                 yield Block(row, row + piece.num_rows, piece.nbytes, piece)
                 row += piece.num_rows

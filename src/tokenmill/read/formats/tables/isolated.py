@@ -12,7 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
@@ -20,18 +20,18 @@ from tokenmill.core.child import Child, ChildEnded, Program
 from tokenmill.core.errors import EngineError, InternalError, TokenmillError
 from tokenmill.read.compression import damaged
 from tokenmill.read.fields import Fields
+from tokenmill.read.formats.format import Block
 from tokenmill.read.formats.tables.messages import (
     BATCHES_PER_DECODE,
+    About,
     Announced,
     Ask,
     Bytes,
     Columns,
     Command,
-    Enough,
     Failed,
-    More,
+    Next,
     ReadRows,
-    Refused,
     Reply,
     Rows,
     TableFile,
@@ -41,8 +41,6 @@ from tokenmill.read.formats.tables.messages import (
 from tokenmill.read.range_file import BLOCK_BYTES, RangeFile
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tokenmill.read.formats.format import Extent
     from tokenmill.read.source import Source
 
@@ -69,51 +67,18 @@ PROGRAM = Program(
 _idle: deque[Child] = deque()
 
 
-class Slice(NamedTuple):
-    """Some rows of a file."""
-
-    first: int
-    """The number of the first row."""
-    batch: pa.RecordBatch
-    """The requested columns under their requested names, the text first; all columns of the file if
-    the whole record was requested.
-    """
-    num_bytes: int
-    """Decompressed size of the rows in the file."""
-
-
-def check_schema(source: Source, fields: Fields) -> None:
-    """Raise a UserError if a field is missing, or if the text is not a column of strings."""
-    _ask(source, "columns", fields)
-
-
-def group_sizes(source: Source) -> list[tuple[int, int]]:
-    """Return bytes and rows of each row group (Parquet) or record batch (Arrow), all columns."""
-    numbers = _ask(source, "groups")
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def num_groups(source: Source) -> int:
-    """Return the number of row groups (Parquet) or record batches (Arrow); 1 for a stream."""
-    return _ask(source, "count")[0]
-
-
-def totals(source: Source, fields: Fields) -> tuple[int, int]:
-    """Estimate the bytes of text in a file; return them with the number of rows."""
-    num_bytes, num_rows = _ask(source, "totals", fields)
-    return num_bytes, num_rows
-
-
-def iter_pieces(
+def iter_rows(
     source: Source,
     fields: Fields,
     extent: Extent,
     batch_bytes: int,
     raw: BinaryIO | None = None,
-) -> Iterator[Slice]:
+) -> Iterator[Block]:
     """Yield the rows of an extent of row groups or record batches, in order.
 
-    `raw` is the opened file, for callers that track how far it was read.
+    The content of a block is a record batch with the requested columns under their requested names,
+    the text first; or with all columns of the file, if the whole record was requested. `raw` is
+    the opened file, for callers that track how far it was read.
 
     Raises:
         DamagedInputError: the file is damaged, or crashes Arrow.
@@ -141,18 +106,18 @@ def iter_pieces(
             if raw and not source.is_distant:
                 raw.seek(reply.position)
             if ahead:
-                parser.send(More())
+                parser.send(Next(more=True))
             batch = pa.ipc.open_stream(pa.py_buffer(payload)).read_next_batch()
             try:
-                yield Slice(reply.first, batch, reply.num_bytes)
+                yield Block(reply.first, reply.first + batch.num_rows, reply.num_bytes, batch)
             except GeneratorExit:
                 if not ahead:  # else end the process: the next rows may take long
-                    parser.send(Enough())
+                    parser.send(Next(more=False))
                     with contextlib.suppress(TokenmillError, OSError):
                         parser.answer()
                 raise
             if not ahead:
-                parser.send(More())
+                parser.send(Next(more=True))
             ahead = not source.is_distant
 
 
@@ -162,11 +127,13 @@ def end_idle_parsers() -> None:
         _idle.pop().end()
 
 
-def _ask(
-    source: Source,
-    about: Literal["columns", "groups", "count", "totals"],
-    fields: Fields | None = None,
-) -> list[int]:
+def ask(source: Source, about: About, fields: Fields | None = None) -> list[int]:
+    """Return the numbers that `Ask` describes.
+
+    Raises:
+        UserError: a field is missing, or the text is not a column of strings.
+        DamagedInputError: the file is damaged, or crashes Arrow.
+    """
     with _parser(source, None) as parser:
         parser.send(Ask(file=_file(source), about=about, columns=_columns(fields or Fields())))
         reply, _ = parser.answer()
@@ -242,12 +209,11 @@ class _Parser:
                     if isinstance(file := cast(object, self._raw), RangeFile):
                         file.read_ahead(columns, block_bytes)
                     continue
-                case Failed(error=failure):
+                case Failed(error=failure, errno=number):
                     self.is_idle = True
+                    if number:
+                        raise OSError(number, failure.why)
                     raise msgspec.structs.replace(failure, where=self._where).rebuild()
-                case Refused(errno=number, text=text):
-                    self.is_idle = True
-                    raise OSError(number, text)
             self.is_idle = not isinstance(reply, Rows)
             return reply, payload
 

@@ -37,22 +37,25 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all other columns of the file are requested, too."""
 
 
+About = Literal["columns", "groups", "count", "totals"]
+
+
 class Ask(msgspec.Struct, tag="ask", kw_only=True):
     """To the parser: answer with a Value.
 
     "columns": nothing, but fail if a column is missing or is not text.
     "groups": bytes and rows of each row group or record batch, in order.
-    "count": the number of row groups or record batches.
+    "count": the number of row groups or record batches; 1 for a stream.
     "totals": the approximate bytes of text and the number of rows.
     """
 
     file: TableFile
-    about: Literal["columns", "groups", "count", "totals"]
+    about: About
     columns: Columns
 
 
 class ReadRows(msgspec.Struct, tag="read", kw_only=True):
-    """To the parser: answer with Rows, one for each `More`, then with End."""
+    """To the parser: answer with Rows, and again for each `Next`, then with End."""
 
     file: TableFile
     columns: Columns
@@ -63,12 +66,10 @@ class ReadRows(msgspec.Struct, tag="read", kw_only=True):
     batch_bytes: int
 
 
-class More(msgspec.Struct, tag="more"):
-    """To the parser: send the next rows."""
+class Next(msgspec.Struct, tag="next"):
+    """To the parser: send the next rows, or no further ones."""
 
-
-class Enough(msgspec.Struct, tag="enough"):
-    """To the parser: send no further rows."""
+    more: bool
 
 
 class Bytes(msgspec.Struct, tag="bytes"):
@@ -113,14 +114,9 @@ class Failed(msgspec.Struct, tag="failed"):
     """From the parser: the file is damaged, or does not match the user's options."""
 
     error: ErrorRecord
+    errno: int = 0
+    """If the file system refused a read: the number of its error, which `error.why` describes."""
 
 
-class Refused(msgspec.Struct, tag="refused"):
-    """From the parser: the file system refused a read."""
-
-    errno: int
-    text: str
-
-
-Command = Ask | ReadRows | More | Enough | Bytes
-Reply = Value | Rows | End | Wanted | Announced | Failed | Refused
+Command = Ask | ReadRows | Next | Bytes
+Reply = Value | Rows | End | Wanted | Announced | Failed

@@ -19,10 +19,8 @@ from tokenmill.read.formats.tables.messages import (
     Bytes,
     Command,
     End,
-    Enough,
     Failed,
     ReadRows,
-    Refused,
     Rows,
     TableFile,
     Value,
@@ -36,6 +34,7 @@ DAMAGE = (
     ArithmeticError,
     LookupError,
     MemoryError,
+    OSError,
     RuntimeError,
     SystemError,
     TypeError,
@@ -58,22 +57,19 @@ def main() -> None:
                     _read(command, table, raw, parent)
         except TokenmillError as error:
             parent.send(Failed(ErrorRecord.of(error)))
-        except OSError as error:
-            if error.errno is not None:
-                parent.send(Refused(error.errno, error.strerror or str(error)))
-            else:
-                parent.send(_damage(str(error)))
-        except pa.ArrowNotImplementedError as error:
-            why = f"damaged, or not supported by Arrow {pa.__version__}: {error}"
-            parent.send(_damage(why))
-        except pa.ArrowException as error:
-            parent.send(_damage(str(error)))
         except DAMAGE as error:
-            parent.send(_damage(f"{type(error).__name__}: {error}"))
+            parent.send(_failure(error))
 
 
-def _damage(why: str) -> Failed:
-    return Failed(ErrorRecord.of(damaged("", why)))
+def _failure(error: Exception) -> Failed:
+    why, number = str(error), 0
+    if isinstance(error, OSError) and error.errno is not None:
+        why, number = error.strerror or why, error.errno
+    elif isinstance(error, pa.ArrowNotImplementedError):
+        why = f"damaged, or not supported by Arrow {pa.__version__}: {why}"
+    elif not isinstance(error, OSError | pa.ArrowException):
+        why = f"{type(error).__name__}: {why}"
+    return Failed(ErrorRecord.of(damaged("", why)), number)
 
 
 def _answer(command: Ask, table: Table) -> list[int]:
@@ -100,7 +96,7 @@ def _read(command: ReadRows, table: Table, raw: BinaryIO, parent: Parent) -> Non
             writer.write_batch(batch)
         rows = Rows(first=first, num_bytes=num_bytes, position=raw.tell())
         parent.send(rows, memoryview(sink.getvalue()))
-        if isinstance(parent.receive()[0], Enough):
+        if not parent.receive()[0].more:
             break
     parent.send(End())
 

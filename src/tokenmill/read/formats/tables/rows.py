@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,7 @@ def parse_record_batch(
 ) -> DocumentBatch:
     """Return the documents of a record batch; null, undecodable and mistyped rows are rejected."""
     texts, reasons = _texts(batch.column(fields.text))
-    try:
-        extra = {name: _values(name, batch.column(name), reasons) for name in fields.extra}
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise damaged(source.where, f"a value cannot be converted to Python: {error}") from error
+    extra = {name: _values(name, batch.column(name), reasons, source) for name in fields.extra}
     spans = None
     if fields.no_loss:
         spans = []
@@ -72,15 +70,10 @@ def rendering_parser(fields: Fields) -> Parse:
     def parse(block: Block, source: Source) -> DocumentBatch:
         batch: pa.RecordBatch = block.content
         reasons: Reasons = {}
-        try:
-            columns = [
-                _values(name, _decoded(column, fields), reasons)
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            ]
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise damaged(
-                source.where, f"a value cannot be converted to Python: {error}"
-            ) from error
+        columns = [
+            _values(name, _decoded(column, fields), reasons, source)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
         found = paths or [[name] for name in batch.schema.names]
         records = [_nested(found, values) for values in zip(*columns, strict=True)]
         if isinstance(fields.rendering, Conversations):
@@ -133,19 +126,20 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _values(name: str, column: pa.Array, reasons: Reasons) -> list[object]:
+def _values(name: str, column: pa.Array, reasons: Reasons, source: Source) -> list[object]:
     """Return the values of a column; rows with strings that are not UTF-8 get a reason."""
+    values: list[object] = []
     try:
-        values: list[object] = column.to_pylist()
-        return values
-    except UnicodeDecodeError:
-        values = []
-    for row, value in enumerate(column):
-        try:
-            values.append(value.as_py())
-        except UnicodeDecodeError as error:
-            values.append(None)
-            reasons.setdefault(row, (not_utf8(error, repr(name)), b""))
+        with contextlib.suppress(UnicodeDecodeError):
+            return [*column.to_pylist()]
+        for row, value in enumerate(column):
+            try:
+                values.append(value.as_py())
+            except UnicodeDecodeError as error:
+                values.append(None)
+                reasons.setdefault(row, (not_utf8(error, repr(name)), b""))
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise damaged(source.where, f"a value cannot be converted to Python: {error}") from error
     return values
 
 

@@ -16,11 +16,11 @@ import hashlib
 import os
 import shutil
 import threading
-import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,16 @@ import xxhash
 
 from tokenmill.core.errors import DamagedInputError, StorageError
 from tokenmill.core.paths import local_path
-from tokenmill.read.places.hub.client import endpoint, in_background, tried
+from tokenmill.read.places.hub.client import endpoint, tried
 from tokenmill.read.places.hub.names import HubFile, HubName, is_commit
 from tokenmill.read.places.hub.selection import RULES
 from tokenmill.read.source import FetchListener, FetchProgress
+from tokenmill.store.cloud.loop import in_background
+from tokenmill.store.files import written_beside
 
 NUM_THREADS = 8
 REFRESH_SECONDS = 0.25
+GIT_DIGITS = 40
 
 
 class HubCache:
@@ -102,91 +105,75 @@ def download(cache: HubCache, files: Sequence[HubFile], listener: FetchListener)
     Raises:
         TokenmillError: a file cannot be downloaded or stored, or differs from its digest.
     """
-    missing = list(dict.fromkeys(file for file in files if cache.find(file) is None))
-    if missing:
-        _require_room(cache, missing)
-        _Download(cache, files, missing).run(listener)
+    missing = deque(dict.fromkeys(file for file in files if cache.find(file) is None))
+    if not missing:
+        return
+    _require_room(cache, missing)
+    total_bytes = sum(file.num_bytes for file in files)
+    done_bytes = total_bytes - sum(file.num_bytes for file in missing)
+    done_files = len(files) - len(missing)
+    lock = threading.Lock()
 
+    def count(num_bytes: int, num_files: int = 0) -> None:
+        nonlocal done_bytes, done_files
+        with lock:
+            done_bytes, done_files = done_bytes + num_bytes, done_files + num_files
 
-class _Download:
-    """One call of `download`."""
+    def next_file() -> HubFile | None:
+        with lock:
+            return missing.popleft() if missing else None
 
-    def __init__(self, cache: HubCache, files: Sequence[HubFile], missing: list[HubFile]) -> None:
-        self._cache = cache
-        self._waiting = deque(missing)
-        self._total_bytes, self._num_files = sum(file.num_bytes for file in files), len(files)
-        self._done_bytes = self._total_bytes - sum(file.num_bytes for file in missing)
-        self._done_files = self._num_files - len(missing)
-        self._lock = threading.Lock()
+    def fetch_all() -> None:
+        for file in iter(next_file, None):
+            with _cache_errors(cache.blob(file)):
+                _fetch(cache, file, _counter(count))
+            count(0, num_files=1)
 
-    def run(self, listener: FetchListener) -> None:
-        """Download files until all are complete or one fails."""
-        running = {
-            in_background(self._fetch_all, "download")
-            for _ in range(min(NUM_THREADS, len(self._waiting)))
-        }
-        try:
-            while running:
-                done, running = wait(running, REFRESH_SECONDS, FIRST_EXCEPTION)
-                listener(
-                    FetchProgress(
-                        min(self._done_bytes, self._total_bytes),
-                        self._total_bytes,
-                        self._done_files,
-                        self._num_files,
-                    )
-                )
-                for future in done:
-                    future.result()
-        finally:
-            self._waiting.clear()
-
-    def _fetch_all(self) -> None:
-        while True:
-            try:
-                file = self._waiting.popleft()
-            except IndexError:
-                return
-            with _cache_errors(self._cache.blob(file)):
-                self._fetch(file)
-            with self._lock:
-                self._done_files += 1
-
-    def _fetch(self, file: HubFile) -> None:
-        from huggingface_hub import hf_hub_download
-
-        blob = self._cache.blob(file)
-        if blob.exists() and not has_size(blob, file.num_bytes):
-            blob.unlink(missing_ok=True)  # it has been truncated
-        path = tried(
-            lambda: hf_hub_download(
-                file.repo,
-                file.path,
-                repo_type="dataset",
-                revision=file.commit,
-                cache_dir=self._cache.folder,
-                endpoint=endpoint(),
-                library_name="tokenmill",
-                tqdm_class=_counter(self._count),
-            ),
-            file.origin,
-            lambda: None,
-        )
-        found = _digest_of(Path(path), file)
-        if found != file.etag:
-            Path(path).resolve().unlink()
-            Path(path).unlink(missing_ok=True)
-            raise DamagedInputError(
-                "a file from the Hub is damaged, or changed after it was listed",
-                where=file.origin,
-                why=f"its digest is {found}, not {file.etag}",
-                hint="run the same command again to list and download it again; if the error "
-                "persists, check whether a proxy or mirror serves another file",
+    running = {in_background(fetch_all, "download") for _ in range(min(NUM_THREADS, len(missing)))}
+    try:
+        while running:
+            done, running = wait(running, REFRESH_SECONDS, FIRST_EXCEPTION)
+            listener(
+                FetchProgress(min(done_bytes, total_bytes), total_bytes, done_files, len(files))
             )
+            for future in done:
+                future.result()
+    finally:
+        missing.clear()
 
-    def _count(self, num_bytes: int) -> None:
-        with self._lock:
-            self._done_bytes += num_bytes
+
+def _fetch(cache: HubCache, file: HubFile, counter: Any) -> None:
+    """Download a file, and compare it with its digest."""
+    from huggingface_hub import hf_hub_download
+
+    blob = cache.blob(file)
+    if blob.exists() and not has_size(blob, file.num_bytes):
+        blob.unlink(missing_ok=True)  # it has been truncated
+    path = tried(
+        lambda: hf_hub_download(
+            file.repo,
+            file.path,
+            repo_type="dataset",
+            revision=file.commit,
+            cache_dir=cache.folder,
+            endpoint=endpoint(),
+            library_name="tokenmill",
+            tqdm_class=counter,
+        ),
+        file.origin,
+        lambda: None,
+    )
+    found = _digest_of(Path(path), file)
+    if found != file.etag:
+        Path(path).resolve().unlink()
+        Path(path).unlink(missing_ok=True)
+        raise DamagedInputError(
+            "a file from the Hub is damaged, or changed after it was listed",
+            where=file.origin,
+            why=f"its digest is {found}, not {file.etag}",
+            hint="run the same command again to list and download it again; if the error "
+            "persists, check whether a proxy or mirror serves another file",
+        )
 
 
 def _counter(count: Any) -> Any:
@@ -209,17 +196,15 @@ def _counter(count: Any) -> Any:
 
 def _digest_of(path: Path, file: HubFile) -> str:
     """Return the digest of the kind that the Hub gives: SHA-256, or the SHA-1 of a git blob."""
-    digest: Any = hashlib.sha256()
-    if len(file.etag) != len(digest.hexdigest()):
+    new: Any = hashlib.sha256
+    if len(file.etag) == GIT_DIGITS:
         header = f"blob {path.stat().st_size}\0".encode()
-        digest = hashlib.sha1(header, usedforsecurity=False)
+        new = partial(hashlib.sha1, header, usedforsecurity=False)
     with open(path, "rb") as stream:
-        while piece := stream.read(1 << 20):
-            digest.update(piece)
-    return str(digest.hexdigest())
+        return hashlib.file_digest(stream, new).hexdigest()
 
 
-def _require_room(cache: HubCache, missing: Sequence[HubFile]) -> None:
+def _require_room(cache: HubCache, missing: Iterable[HubFile]) -> None:
     blobs = {cache.blob(file): file.num_bytes for file in missing}
     with _cache_errors(cache.folder):
         cache.folder.mkdir(parents=True, exist_ok=True)
@@ -241,10 +226,7 @@ def has_size(path: Path, num_bytes: int) -> bool:
 
 def _keep(path: Path, data: bytes) -> None:
     """Store data that saves a later request; ignore a cache that is not writable."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        part.write_bytes(data)
+    with contextlib.suppress(OSError), written_beside(path, data, durable=False) as part:
         part.replace(path)
 
 

@@ -37,6 +37,7 @@ from tokenmill.core.errors import (
 from tokenmill.core.installed import install_command
 from tokenmill.read.places.hub.names import HubFile, HubName, is_commit, parse_hub_name
 from tokenmill.read.range_file import ReadAheadFile
+from tokenmill.store.cloud.loop import in_background
 from tokenmill.store.cloud.reach import require_reachable
 
 LOGGER = logging.getLogger(__name__)
@@ -219,24 +220,6 @@ def pause(seconds: float, check: Check) -> None:
     while (left := end - time.monotonic()) > 0:
         check()
         time.sleep(min(left, CHECK_SECONDS))
-
-
-def in_background(work: Callable[[], T], name: str) -> Future[T]:
-    """Start `work` in a new daemon thread, so that an interrupt can end the process meanwhile.
-
-    Before it exits, the interpreter would join the threads of a `ThreadPoolExecutor`.
-    """
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # it cannot be cancelled
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 def offline(where: str) -> UserError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.errors import UserError
 from tokenmill.core.paths import is_safe_path
 from tokenmill.core.suggestions import nearest
 
@@ -145,18 +145,3 @@ class HubFile:
         if not (is_commit(self.commit) and _ETAG.fullmatch(self.etag) and self.num_bytes >= 0):
             return f"{self.path!r} has {self.num_bytes} bytes and digest {self.etag!r}"
         return ""
-
-
-def recorded_file(origin: str, num_bytes: int, etag: str) -> HubFile:
-    """Return the file that a record of an earlier build names.
-
-    Raises:
-        DataError: the record does not name a valid file.
-    """
-    name = parse_hub_name(origin)
-    file = HubFile(name.repo, name.revision, name.path, num_bytes, etag)
-    if file.problem:
-        raise DataError(
-            "a record does not name a valid file on the Hub", where=origin, why=file.problem
-        )
-    return file

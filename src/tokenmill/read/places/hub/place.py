@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tokenmill.core.errors import DamagedInputError, StorageError
+from tokenmill.core.errors import DamagedInputError, DataError, StorageError
 from tokenmill.read.places.hub.cache import HubCache, download, has_size
 from tokenmill.read.places.hub.client import (
     Check,
@@ -21,7 +21,6 @@ from tokenmill.read.places.hub.names import (
     HubName,
     is_commit,
     parse_hub_name,
-    recorded_file,
 )
 from tokenmill.read.places.hub.selection import choose_files
 from tokenmill.read.source import Access, Place, Source
@@ -98,7 +97,17 @@ def _source(file: HubFile) -> Source:
 
 
 def _file(source: Source) -> HubFile:
-    return recorded_file(source.location, source.num_bytes, str(source.version))
+    """Return the file of a source, which may come from a record of an earlier build.
+
+    Raises:
+        DataError: the record does not name a valid file.
+    """
+    name = parse_hub_name(source.location)
+    file = HubFile(name.repo, name.revision, name.path, source.num_bytes, str(source.version))
+    if file.problem:
+        what = "a record does not name a valid file on the Hub"
+        raise DataError(what, where=source.location, why=file.problem)
+    return file
 
 
 def _find_files(

@@ -22,7 +22,7 @@ from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import DataError, InternalError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.read.rendering.chat.turns import FIELDS
-from tokenmill.read.rendering.renderer import RenderedText, Renderer
+from tokenmill.read.rendering.renderer import RenderedText, Renderer, Rendering
 from tokenmill.read.values import UnfitRecordError
 
 MAX_SECONDS = 20.0
@@ -57,14 +57,14 @@ TEMPLATES = {"chatml": CHATML}
 """Built-in templates by name."""
 
 
-class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
+class Conversations(Rendering, frozen=True, tag="chat", kw_only=True):
     """Records of conversations, rendered by a chat template."""
 
     chat: Chat
     """The kind of the records."""
     template: str
     """The chat template in Jinja, as in transformers."""
-    tokens: dict[str, str] = {}
+    tokens: dict[str, str] = msgspec.field(default_factory=dict)
     """Variables of the template such as bos_token and eos_token."""
     loss_on: tuple[str, ...] = ("assistant",)
     """Roles whose messages have loss, or "last", or "all"."""
@@ -98,15 +98,7 @@ class Conversations(msgspec.Struct, frozen=True, tag="chat", kw_only=True):
         Raises:
             UserError: Jinja is missing, or the template cannot be used.
         """
-        return _renderer(os.getpid(), msgspec.json.encode(self))
-
-
-class Text(msgspec.Struct, tag="text"):
-    """From the process: a text and its ranges without loss."""
-
-    text: str
-    no_loss: list[tuple[int, int]]
-    special_strings: int
+        return _renderer(os.getpid(), msgspec.json.encode(self)).render
 
 
 class Unfit(msgspec.Struct, tag="unfit"):
@@ -126,7 +118,7 @@ class Ready(msgspec.Struct, tag="ready"):
     """From the process: it has started, or the template is compiled."""
 
 
-Reply = Text | Unfit | Failed | Ready
+Reply = RenderedText | Unfit | Failed | Ready
 PROGRAM = Program(
     module="tokenmill.read.rendering.chat.rendering",
     task="renders a chat template",
@@ -137,7 +129,7 @@ PROGRAM = Program(
 
 
 @functools.lru_cache(maxsize=2)
-def _renderer(_pid: int, description: bytes) -> Renderer:
+def _renderer(_pid: int, description: bytes) -> _ProcessRenderer:
     return _ProcessRenderer(description)
 
 
@@ -166,11 +158,10 @@ class _ProcessRenderer:
                 self._start()
             where = f"record {request[:80].decode(errors='replace')}"
             reply = self._ask(msgspec.Raw(request), where, MAX_SECONDS)
-        match reply:
-            case Text(text=text, no_loss=no_loss, special_strings=special_strings):
-                return [RenderedText(text, no_loss, special_strings)]
-            case Unfit(reason=reason, detail=detail):
-                raise UnfitRecordError(reason, detail)
+        if isinstance(reply, RenderedText):
+            return [reply]
+        if isinstance(reply, Unfit):
+            raise UnfitRecordError(reply.reason, reply.detail)
         raise InternalError("the chat template process gave an invalid answer")
 
     def _start(self) -> None:

@@ -22,7 +22,6 @@ from tokenmill.read.rendering.chat.conversations import (
     Failed,
     Ready,
     Reply,
-    Text,
     Unfit,
 )
 from tokenmill.read.rendering.chat.markers import ControlStrings, TurnMarkers
@@ -199,9 +198,8 @@ def main() -> None:
                 renderer = ConversationRenderer(msgspec.convert(request, Conversations))
                 reply = Ready()
             else:
-                found = renderer.render(request)
-                found.text.encode()  # a template can write half of a surrogate pair
-                reply = Text(found.text, found.no_loss or [], found.special_strings or 0)
+                reply = renderer.render(request)
+                reply.text.encode()  # a template can write half of a surrogate pair
         except UnfitRecordError as error:
             reply = Unfit(error.reason, _as_detail(error.detail))
         except UnicodeEncodeError as error:
