@@ -1,11 +1,16 @@
-"""How a value becomes a column."""
+"""The fields that the first records have, and how their values become columns."""
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
 import pytest
 
+from records_kit import source_of
 from tokenmill.core.errors import UserError
 from tokenmill.read.fields import Fields, require_field
+from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.values import column_value, walk
 
 
@@ -88,3 +93,20 @@ def test_of_many_fields_the_first_are_shown() -> None:
     with pytest.raises(UserError) as caught:
         require_field("text", present, "a.jsonl")
     assert caught.value.why.endswith(", f18, f19 and 5 more")
+
+
+def fields_of(path: Path, data: bytes) -> set[str]:
+    return FORMATS["jsonl"].check_fields(source_of(path, data), Fields())
+
+
+def test_fields_are_named_with_the_paths_to_them(tmp_path: Path) -> None:
+    data = b'{"text": "a", "meta": {"id": 1, "x": {"y": []}}}\n{"url": null}\n'
+    expected = {"text", "meta", "meta.id", "meta.x", "meta.x.y", "url"}
+    assert fields_of(tmp_path / "a.jsonl", data) == expected
+    assert fields_of(tmp_path / "b.jsonl", gzip.compress(data)) == expected
+
+
+def test_bad_lines_are_passed_over(tmp_path: Path) -> None:
+    bad = b'\xff\n{"a": \n' + b"[" * 5000 + b'\n[1]\n\n{"text": "a"}\n'
+    assert fields_of(tmp_path / "a.jsonl", bad) == {"text"}
+    assert fields_of(tmp_path / "b.jsonl", b"nothing\n") == set()

@@ -83,25 +83,6 @@ def test_a_shard_without_documents_has_only_its_rejects(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["stem.jsonl"]
 
 
-def test_bytes_do_not_depend_on_the_sizes_of_batches(tmp_path: Path) -> None:
-    documents = [[number, 0] for number in range(1, 50)]
-    found = []
-    for stem, step in (("one", 100), ("many", 3)):
-        writer = ShardWriter(tmp_path, stem, LAYOUT, NAMES)
-        for start in range(0, len(documents), step):
-            part = documents[start : start + step]
-            count = len(part)
-            batch = DocumentBatch(
-                0, [""] * count, np.arange(start, start + count), np.ones(count, np.int64)
-            )
-            ids = np.array(part, UINT16).ravel()
-            lengths = np.full(count, 2, np.int64)
-            rows = DocumentRows.of([batch], np.zeros(count, dtype=bool), [])
-            writer.append(rows, ids, lengths)
-        found.append(writer.close())
-    assert found[0] == found[1]
-
-
 def test_only_the_first_mib_of_a_rejected_record_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,24 +56,10 @@ class ArrayFile:
             self._file.close()
 
 
-def open_array(path: Path, dtypes: tuple[str, ...], length: int) -> npt.NDArray[Any] | None:
-    """Return a memory map of shape (length,), or None if the file is not such an array."""
-    with open(path, "rb") as file:
-        found = file.read(HEADER_BYTES)
-    for name in dtypes:
-        dtype = np.dtype(name)
-        size = HEADER_BYTES + length * dtype.itemsize
-        if found == _header(dtype, length) and path.stat().st_size == size:
-            if not length:
-                return np.empty(0, dtype)
-            return np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
-    return None
-
-
 def open_listed(
     folder: Path, name: str, files: Iterable[FileEntry], dtypes: tuple[str, ...], length: int
 ) -> npt.NDArray[Any]:
-    """Return the memory map of an array in a folder that lists its `files`.
+    """Return the memory map of an array, shape (length,), in a folder that lists its `files`.
 
     Raises:
         ValueError: it is missing, or not such an array of the listed size.
@@ -83,10 +69,15 @@ def open_listed(
     entry = next((file for file in files if file.name == name), None)
     if entry is None or not path.is_file() or path.stat().st_size != entry.bytes:
         raise ValueError("it is missing, or has another size")
-    array = open_array(path, dtypes, length)
-    if array is None:
-        raise ValueError(f"it is not an array of {length} numbers of type {dtypes[0]}")
-    return array
+    with open(path, "rb") as file:
+        found = file.read(HEADER_BYTES)
+    for dtype in map(np.dtype, dtypes):
+        size = HEADER_BYTES + length * dtype.itemsize
+        if found == _header(dtype, length) and entry.bytes == size:
+            if not length:
+                return np.empty(0, dtype)
+            return np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
+    raise ValueError(f"it is not an array of {length} numbers of type {dtypes[0]}")
 
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:

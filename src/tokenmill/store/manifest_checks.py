@@ -114,16 +114,9 @@ def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
 
 def _are_parts(names: list[str]) -> bool:
     """Return whether the names are the files of one shard, in order."""
-    if len(names) != len(SHARD_PARTS):
-        return False
-    ids, index, digests, documents = names
-    stem = ids[: -len("bin")]
-    return (
-        ids.endswith(".bin")
-        and index == f"{stem}idx"
-        and digests == f"{stem}xxh3"
-        and documents.endswith(".parquet")
-    )
+    split = [name.rpartition(".") for name in names]
+    stems = {stem for stem, _, _ in split[:3]}  # of the documents table, another folder
+    return tuple(part for _, _, part in split) == SHARD_PARTS and len(stems) == 1
 
 
 def _shard_problem(shard: ShardEntry, itemsize: int, num_sources: int) -> str:

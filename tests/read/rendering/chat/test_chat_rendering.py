@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -234,3 +236,9 @@ def test_the_process_starts_again_after_a_record_that_it_did_not_survive() -> No
     with pytest.raises(DataError, match="the chat template did not finish"):
         render({"messages": TALK, "tools": [{}]}, template=source)
     assert render({"messages": TALK}, template=source) == RENDERED
+
+
+def test_commands_without_conversations_are_imported_without_jinja2() -> None:
+    modules = "tokenmill.cli.build, tokenmill.run.pipeline"
+    program = f"import sys; sys.modules['jinja2'] = None; import {modules}"
+    subprocess.run([sys.executable, "-c", program], check=True)
