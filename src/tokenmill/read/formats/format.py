@@ -60,6 +60,8 @@ class Extent:
     """For tables: the number of its first row, if known."""
 
 
+Parts = Sequence[tuple[Extent, int]]
+"""Consecutive parts of a source, each with its share of the bytes on disk."""
 Parse = Callable[[Block, "Source"], "DocumentBatch"]
 """Turns the records of a block into documents and rejections. A bad record only rejects itself."""
 
@@ -125,13 +127,11 @@ class Format(Protocol):
         """Return the number of places (bytes, row groups) at which an extent can start."""
 
     @abstractmethod
-    def cut(
-        self, source: Source, fields: Fields, unit_bytes: int
-    ) -> Sequence[tuple[Extent, int]] | None:
-        """Cut a source into consecutive parts of about `unit_bytes` decompressed bytes.
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Parts | None:
+        """Cut a source into parts of about `unit_bytes` decompressed bytes.
 
-        Returns each with its share of the bytes on disk, or None if the source can only be read
-        from its start. Called for sources with at least `unit_bytes` bytes.
+        Returns None if the source can only be read from its start. Called for sources with at least
+        `unit_bytes` bytes.
         """
 
     @abstractmethod
@@ -211,9 +211,7 @@ class ByteFormat(Format):
         """Return every byte, if there is a delimiter."""
         return source.num_bytes if self._starts_anywhere(source, fields) else 1
 
-    def cut(
-        self, source: Source, fields: Fields, unit_bytes: int
-    ) -> Sequence[tuple[Extent, int]] | None:
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Parts | None:
         """Return ranges of bytes, if there is a delimiter."""
         if not self._starts_anywhere(source, fields):
             return None

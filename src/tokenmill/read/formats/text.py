@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,7 +12,7 @@ import numpy as np
 from tokenmill.core.records import DocumentBatch
 from tokenmill.read.blocks import BOM
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Block, ByteFormat, Extent, Parse
+from tokenmill.read.formats.format import Block, ByteFormat, Extent, Parse, Parts
 from tokenmill.read.values import not_utf8
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ class Text(ByteFormat):
     def reads_whole(self, fields: Fields) -> bool:
         return not fields.separator
 
-    def cut(
-        self, source: Source, fields: Fields, unit_bytes: int
-    ) -> Sequence[tuple[Extent, int]] | None:
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Parts | None:
         """Cut a file with a separator into ranges of bytes; a single document cannot be cut."""
         if self.reads_whole(fields):
             return [(Extent(source.index), source.num_bytes)]

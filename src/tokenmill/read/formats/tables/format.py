@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokenmill.read.fields import Fields
-from tokenmill.read.formats.format import Block, Extent, Format, Parse, SpoolWriter
+from tokenmill.read.formats.format import Block, Extent, Format, Parse, Parts, SpoolWriter
 from tokenmill.read.formats.tables import isolated
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ class TableFormat(Format):
     def num_starts(self, source: Source, fields: Fields) -> int:
         return isolated.ask(source, "count")[0]
 
-    def cut(
-        self, source: Source, fields: Fields, unit_bytes: int
-    ) -> Sequence[tuple[Extent, int]] | None:
+    def cut(self, source: Source, fields: Fields, unit_bytes: int) -> Parts | None:
         """Return runs of groups of about `unit_bytes`; a file with a huge group is a stream."""
         numbers = isolated.ask(source, "groups") if self.has_groups else []
         sizes = numbers[::2]
