@@ -73,6 +73,8 @@ class Job:
     """The part of the folder whose calls are counted."""
     keeps: bool = False
     """Whether there is a result at every moment: an old one, which the command replaces."""
+    options_again: tuple[str, ...] = ()
+    """What the same command needs the next time, because a complete result may be there."""
 
 
 def compiled_shim(folder: Path) -> Path:
@@ -194,7 +196,7 @@ def disturb(
     others = set(made) - set(expected) if made is not None and is_whole else set()
     assert all(UNFINISHED.fullmatch(name) for name in others), story
     assert outcome.code != 0 or made == expected, story
-    again = here.run(job.arguments(folder), folder / job.disturbed)
+    again = here.run([*job.arguments(folder), *job.options_again], folder / job.disturbed)
     assert again.code == 0, f"{story}\nthen: {again.errors}"
     assert job.result(folder) == expected, story
     hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]

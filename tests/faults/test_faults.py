@@ -68,7 +68,7 @@ def training_jobs(places: Path) -> list[Job]:
         prepare=lambda folder: shutil.copytree(places / "other-trained", folder / "T"),
         keeps=True,
     )
-    return [Job("train", train, tokenizer), replacing]
+    return [Job("train", train, tokenizer, options_again=("--overwrite",)), replacing]
 
 
 @pytest.fixture(scope="module")
