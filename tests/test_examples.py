@@ -1,4 +1,7 @@
-"""The examples do what they say: losses fall, and a stop does not change them."""
+"""The examples do what they say: losses fall, and a stop does not change them.
+
+Their processes are forked from one that has imported what takes seconds, and begin there.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,48 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import tokenmill
+from cloud_kit.s3 import BUCKET, moto, s3_environment
+from tokenmill.store.copying.copy import copy_dataset
 
 if TYPE_CHECKING:
     from model import GPT
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-STEPS, STOP = 6, 4
+STEPS, STOP = 5, 3
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+"""One thread, so as not to wait for cores."""
+FORKING = """
+import contextlib, json, os, runpy, sys
+import torch._dynamo, torch.distributed, torch.nn.parallel
+import tokenmill.load.loader
+with contextlib.suppress(ImportError):
+    import accelerate
+    from transformers import LlamaForCausalLM, Trainer
+for line in sys.stdin:
+    script, arguments, environment, output = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.environ.update(environment)
+    for descriptor in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(script)
+    runpy.run_path(script, run_name="__main__")
+    sys.exit()
+"""
+Run = Callable[..., str]
+"""What an example prints, from its name, its arguments, and variables of its environment."""
 
 torch = pytest.importorskip("torch", reason="the examples need torch")
 
@@ -37,6 +67,32 @@ def model(monkeypatch: pytest.MonkeyPatch) -> GPT:
 
 
 @pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs an example in a process of its own."""
+    output = tmp_path_factory.mktemp("printed") / "output"
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | ENVIRONMENT,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def run_forked(script: str, *arguments: str, **environment: str) -> str:
+            output.write_bytes(b"")
+            task = (str(EXAMPLES / script), arguments, environment, str(output))
+            print(json.dumps(task), file=server.stdin, flush=True)
+            code, printed = server.stdout.readline(), output.read_text(encoding="utf-8")
+            assert code == "0\n", printed
+            return printed
+
+        yield run_forked
+        server.stdin.close()
+
+
+@pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small dataset of the examples."""
     folder = tmp_path_factory.mktemp("examples")
@@ -44,30 +100,67 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def curve(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+def curve(forked: Run, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """The losses of train.py without a stop."""
-    return losses("train.py", dataset, tmp_path_factory.mktemp("train") / "out")
+    return losses(forked, "train.py", dataset, tmp_path_factory.mktemp("train") / "out")
 
 
-def test_training_goes_on_with_the_same_losses(
-    dataset: Path, curve: dict[int, str], tmp_path: Path
+@pytest.mark.parametrize("script", ["train.py", "train_from_pt.py"])
+def test_training_from_the_loader_or_exported_rows_goes_on_with_the_same_losses(
+    script: str, forked: Run, dataset: Path, curve: dict[int, str], tmp_path: Path
 ) -> None:
     assert falls(curve)
-    assert stopped_and_resumed("train.py", dataset, tmp_path / "out") == curve
+    assert stopped_and_resumed(forked, script, dataset, tmp_path / "out") == curve
 
 
-def test_exported_rows_give_the_losses_of_the_loader(
-    dataset: Path, curve: dict[int, str], tmp_path: Path
-) -> None:
-    assert stopped_and_resumed("train_from_pt.py", dataset, tmp_path / "out") == curve
-
-
-def test_trainer_goes_on_with_the_same_losses(dataset: Path, tmp_path: Path) -> None:
+def test_trainer_goes_on_with_the_same_losses(forked: Run, dataset: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
-    whole = losses("train_with_trainer.py", dataset, tmp_path / "whole")
+    script = "train_with_trainer.py"
+    whole = losses(forked, script, dataset, tmp_path / "whole")
     assert falls(whole)
-    assert stopped_and_resumed("train_with_trainer.py", dataset, tmp_path / "stopped") == whole
+    assert stopped_and_resumed(forked, script, dataset, tmp_path / "stopped") == whole
+
+
+def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
+    forked: Run, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = f"s3://{BUCKET}/corpus"
+    shared, alone = tmp_path / "shared", tmp_path / "alone"
+    sizes = ["--global-batch-size", "4", "--steps", str(STEPS)]
+    with moto() as port:
+        store = s3_environment(port)
+        for name, value in store.items():
+            monkeypatch.setenv(name, value)
+        copy_dataset(dataset, location)
+        remote = [*sizes, "--dataset", location, "--cache", str(tmp_path / "cache")]
+        stop = ["--out", str(shared), "--interrupt-at", str(STOP)]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        printed = run("train_ddp.py", *remote, *stop, launcher=launcher)
+        run_alone = partial(forked, **store, **rank_0_of_1())
+        printed += run_alone("train_ddp.py", *remote, "--out", str(shared))
+    whole = run_alone("train_ddp.py", *sizes, "--dataset", str(dataset), "--out", str(alone))
+    batches = tokenmill.open(dataset).batches(global_batch_size=4, epochs=None, labels="next")
+    digests = [(step + 1, batches.digest(step)[:16]) for step in range(STEPS)]
+    for each in (printed, whole):
+        assert [(step, digest) for step, digest, _ in steps_of(each)] == digests
+    expected = [loss for _, _, loss in steps_of(whole)]
+    assert [loss for _, _, loss in steps_of(printed)] == pytest.approx(expected, abs=1e-4)
+
+
+def rank_0_of_1() -> dict[str, str]:
+    """What torchrun tells the only process that it starts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", **address}
+
+
+def steps_of(printed: str) -> list[tuple[int, str, float]]:
+    """Steps that train_ddp.py prints: the ids of their batches, and their losses."""
+    found = re.findall(r"^step (\d+) batch (\w+) loss (\S+)$", printed, re.MULTILINE)
+    return [(int(step), digest, float(loss)) for step, digest, loss in found]
 
 
 def test_the_model_keeps_documents_in_a_row_apart(model: GPT) -> None:
@@ -122,20 +215,20 @@ def texts(value: object, name: str = "") -> Iterator[str]:
         yield value
 
 
-def stopped_and_resumed(script: str, dataset: Path, out: Path) -> dict[int, str]:
+def stopped_and_resumed(forked: Run, script: str, dataset: Path, out: Path) -> dict[int, str]:
     """The losses of a run that is stopped, and of one that goes on in another process."""
-    before = losses(script, dataset, out, "--interrupt-at", str(STOP))
+    before = losses(forked, script, dataset, out, "--interrupt-at", str(STOP))
     assert list(before) == list(range(1, STOP + 1))
-    after = losses(script, dataset, out)
+    after = losses(forked, script, dataset, out)
     assert list(after) == list(range(STOP + 1, STEPS + 1))
     return before | after
 
 
-def losses(script: str, dataset: Path, out: Path, *more: str) -> dict[int, str]:
+def losses(forked: Run, script: str, dataset: Path, out: Path, *more: str) -> dict[int, str]:
     """The losses that an example prints, by step, with all their digits."""
     places = ["--dataset", str(dataset), "--out", str(out)]
     sizes = ["--steps", str(STEPS), "--batch-size", "4", "--micro-batches", "2"]
-    printed = run(script, *places, *sizes, *more)
+    printed = forked(script, *places, *sizes, *more)
     found = re.findall(r"^step (\d+) loss (\S+)$", printed, re.MULTILINE)
     return {int(step): loss for step, loss in found}
 
@@ -144,13 +237,36 @@ def falls(curve: dict[int, str]) -> bool:
     return float(curve[STEPS]) < float(curve[1]) - 0.2
 
 
-def run(script: str, *arguments: str) -> str:
-    """What an example prints, run as a user would; on one thread, so as not to wait for cores."""
+def run(script: str, *arguments: str, launcher: Sequence[str] = ()) -> str:
+    """What an example prints, run as a user would."""
     finished = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments],
+        [sys.executable, *launcher, str(EXAMPLES / script), *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env=os.environ | ENVIRONMENT,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("example", "missing", "extras"),
+    [
+        ("train.py", "torch", "torch"),
+        ("train_with_trainer.py", "accelerate", "all,examples"),
+        ("train_on_conversations.py", "datasets", "all,examples"),
+        ("run_notebook.py", "matplotlib", "all,examples"),
+    ],
+)
+def test_an_example_says_what_to_install(example: str, missing: str, extras: str) -> None:
+    hidden = (
+        f"import sys, runpy; sys.modules[{missing!r}] = None; sys.path.insert(0, {str(EXAMPLES)!r})"
+    )
+    script = f"runpy.run_path({str(EXAMPLES / example)!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{hidden}; {script}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert missing in done.stderr
+    assert done.stderr.splitlines()[-1] == f"next: pip install '.[{extras}]'"
+    assert "Traceback" not in done.stderr
