@@ -62,9 +62,7 @@ def test_the_overlap_of_two_vocabularies_is_by_bytes() -> None:
 @pytest.mark.parametrize(
     ("name", "special", "single_bytes", "fragments", "unreachable"),
     [
-        ("gpt2.json", 1, 256, 216, 0),
         ("neox.json", 2, 243, 369, 221),
-        ("dolma2.json", 8, 256, 645, 0),
         ("llama2.json", 3, 351, 0, 0),
         ("llama3.tiktoken", 256, 256, 1224, 0),
     ],
