@@ -35,6 +35,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+Printed = pytest.CaptureFixture[str]
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "Ein Text mit Umlauten: äöü, und einem Zeilenende.\n",
@@ -88,9 +89,12 @@ def reference(tokenizer_path: Path) -> Callable[[str], list[int]]:
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def without_waiting_for_disks() -> Iterator[None]:
-    """For tests that write many small files and are not about crashes."""
+    """Tests kill processes but no machine, so nothing needs to be on the disk when `fsync` returns.
+
+    A build calls it 20 times, and each call may take milliseconds.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill.kernels.permutation import BlockPermutation, Permutation, keyed_hash
+from tokenmill.kernels.permutation import BlockPermutation, Permutation
 
 
 def order(n: int, seed: int = 0, epoch: int = 0) -> list[int]:
@@ -57,17 +57,6 @@ def test_places_are_found_again_among_any_number(
     assert len(set(values.tolist())) == len(set(places))
 
 
-def test_nothing_and_one_number_are_permuted_too() -> None:
-    assert Permutation(0, seed=1)([]).tolist() == []
-    assert order(1, seed=1) == [0]
-    assert Permutation(5, seed=1)([]).tolist() == []
-
-
-def test_seed_and_epoch_do_not_stand_in_for_each_other() -> None:
-    assert order(50, seed=1, epoch=2) != order(50, seed=2, epoch=1)
-    assert order(50, seed=0, epoch=1) != order(50, seed=1, epoch=0)
-
-
 def test_the_order_has_no_memory_of_the_former_one() -> None:
     values = Permutation(100_000, seed=0)(np.arange(100_000))
     places = np.arange(100_000)
@@ -77,14 +66,6 @@ def test_the_order_has_no_memory_of_the_former_one() -> None:
     assert abs(np.corrcoef(values, another)[0, 1]) < 0.02
     assert (values == places).sum() < 10
     assert (values == another).sum() < 10
-
-
-def test_hashes_depend_on_value_and_key() -> None:
-    values = np.arange(1000, dtype=np.uint64)
-    hashes = {key: keyed_hash(values, key) for key in (0, 1, 2**64 - 1)}
-    assert len(set(np.concatenate(list(hashes.values())).tolist())) == 3000
-    assert keyed_hash(values, 2**64).tolist() == hashes[0].tolist()
-    assert keyed_hash(values, -1).tolist() == hashes[2**64 - 1].tolist()
 
 
 # By blocks.

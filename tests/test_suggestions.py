@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.cli import COMMANDS
-from tokenmill.core.suggestions import WORDS, did_you_mean, nearest
+from tokenmill.core.suggestions import WORDS, nearest
 from tokenmill.load.steps.schedule import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
@@ -34,10 +34,6 @@ def test_the_nearest_option_is_found(name: str, meant: str) -> None:
     assert nearest(name, KNOWN) == meant
 
 
-def test_the_spelling_of_the_known_name_is_kept() -> None:
-    assert nearest("seq_len", ["--workers", "--sequence-length"]) == "--sequence-length"
-
-
 def test_a_word_of_another_tool_counts_only_if_there_is_such_an_option() -> None:
     assert nearest("num-proc", ["columns", "labels"]) == ""
 
@@ -48,8 +44,3 @@ def test_every_word_leads_to_a_name_of_ours() -> None:
     assert set(WORDS) <= ours | set(OrderOptions.__struct_fields__)
     theirs = [word for words in WORDS.values() for word in words.split()]
     assert len(theirs) == len(set(theirs))
-
-
-def test_a_hint_asks_about_the_nearest_name_or_says_something_else() -> None:
-    assert did_you_mean("best-fitt", ["best-fit", "optimal"]) == "did you mean best-fit?"
-    assert did_you_mean("zzz", ["best-fit"], "choose one") == "choose one"

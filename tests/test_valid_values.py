@@ -10,11 +10,8 @@ from msgspec import Meta
 
 from tokenmill import FillInMiddle
 from tokenmill.core.errors import UserError
-from tokenmill.core.options import make_options
 from tokenmill.core.values import valid_values
 from tokenmill.load import opening
-from tokenmill.load.export.rows import ExportOptions
-from tokenmill.run.recipe.checks import make_pack_options
 
 
 @pytest.mark.parametrize(
@@ -66,19 +63,3 @@ def test_loaders_say_what_an_option_may_be(options: dict[str, Any], why: str) ->
     with pytest.raises(UserError, match="the loader has 1 problem") as caught:
         opening.make_options(opening.LOADER_OPTIONS, {"batch_size": 1, **options})
     assert caught.value.why == why
-
-
-def test_plans_say_what_weights_look_like() -> None:
-    with pytest.raises(UserError) as caught:
-        make_pack_options({"sequence_length": 8, "weight": {"code": 2.5}})
-    assert caught.value.why == (
-        "pack.weight: got {'code': 2.5}; must be a list of texts, e.g. code=2.5"
-    )
-
-
-def test_exports_say_which_columns_there_are() -> None:
-    with pytest.raises(UserError) as caught:
-        make_options(ExportOptions, {"columns": ["foo"]}, "the export")
-    assert caught.value.why.startswith(
-        "columns: got ['foo']; must be one or several of input_ids, labels, position_ids"
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 
 
@@ -21,9 +21,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> P
     return folder / "out"
 
 
-def test_a_dataset_is_shown_with_everything(
-    dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dataset_is_shown_with_everything(dataset: Path, capsys: Printed) -> None:
     arguments = ["--sequence-lengths", "8,16", "--layers", "2", "--hidden-size", "128"]
     arguments += ["--tokens-per-batch", "16", "--activation-memory", "1MB"]
     assert main(["analyze", str(dataset), *arguments]) == 0
@@ -82,9 +80,7 @@ recommended: sequences of 16 tokens (*)
 """
 
 
-def test_json_and_csv_hold_the_same_figures(
-    dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_csv_hold_the_same_figures(dataset: Path, capsys: Printed) -> None:
     arguments = ["analyze", str(dataset), "--sequence-lengths", "8,16", "--model", "gpt2"]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -117,7 +113,7 @@ def test_json_and_csv_hold_the_same_figures(
     ],
 )
 def test_wrong_options_are_refused(
-    arguments: str, what: str, dataset: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str, what: str, dataset: Path, capsys: Printed
 ) -> None:
     assert main(["analyze", str(dataset), *arguments.split()]) == 2
     assert capsys.readouterr().err.startswith(f"tokenmill: {what}")

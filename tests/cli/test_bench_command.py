@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import TEXTS, write_jsonl
+from conftest import TEXTS, Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, UserError
 from tokenmill.encode.engine_ranking import rank_engines
-from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.report import bench
-from tokenmill.report.bench import Arrangement, arrangements_for, open_encoder, take_documents
+from tokenmill.report.bench import Arrangement, arrangements_for, take_documents
 
 SINGLE = Arrangement(encoder="tokenizers", batch_size=1)
 BATCH = Arrangement(encoder="tokenizers", batch_size=2, threads=2)
@@ -33,7 +32,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, *planned: Arrangement) -> None:
     monkeypatch.setattr(bench, "arrangements_for", lambda *_: list(planned))
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
+def run(capsys: Printed, *arguments: object) -> tuple[int, Any]:
     """Exit code and report."""
     code = main(["bench", "tokenizers", "--json", *map(str, arguments)])
     captured = capsys.readouterr()
@@ -55,20 +54,8 @@ def test_a_file_is_measured_by_the_library_and_by_the_engines(tokenizer_path: Pa
     ]
 
 
-def test_a_python_object_has_single_calls_and_processes() -> None:
-    file = TokenizerFile("python", b"{}")
-    assert [shape(found) for found in arrangements_for(file, 80, 2)] == [
-        ("slow", 1, 1, 1),
-        ("slow", 40, 1, 2),
-    ]
-    assert [shape(found) for found in arrangements_for(file, 80, 1)] == [("slow", 1, 1, 1)]
-
-
 def test_arrangements_are_measured_and_give_the_same_ids(
-    monkeypatch: pytest.MonkeyPatch,
-    tokenizer_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     """Also where a file of the current folder is named like a module of the child."""
     plan(monkeypatch, SINGLE, BATCH, WORKERS)
@@ -89,15 +76,6 @@ def test_arrangements_are_measured_and_give_the_same_ids(
     assert rows[2]["peak_bytes"] > rows[0]["peak_bytes"]  # two processes
 
 
-def test_a_process_that_dies_has_failed(
-    tokenizer_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan(monkeypatch, SINGLE)
-    monkeypatch.setattr("sys.executable", "true")
-    _, report = run(capsys, "--tokenizer", tokenizer_path, "--num-docs", 1)
-    assert report["rows"][0]["remark"] == "failed: it ended with exit code 0"
-
-
 def measurement(*digests: int) -> bench._Measurement:
     return bench._Measurement(
         first_seconds=2.0,
@@ -110,10 +88,7 @@ def measurement(*digests: int) -> bench._Measurement:
 
 
 def test_a_difference_is_shown_and_ends_with_code_7(
-    tokenizer_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tokenizer_path: Path, tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(monkeypatch, *(Arrangement(encoder="tokenizers", batch_size=size) for size in (1, 2, 3)))
     found = iter([measurement(0, 0), measurement(0, 1), measurement(0, 0)])
@@ -132,11 +107,7 @@ def test_a_difference_is_shown_and_ends_with_code_7(
 
 @pytest.mark.parametrize("how", ["--json", "--csv", ""])
 def test_rows_are_kept_when_a_signal_stops_it(
-    how: str,
-    tokenizer_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    how: str, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     plan(monkeypatch, SINGLE, BATCH, WORKERS)
 
@@ -172,7 +143,7 @@ def test_rows_are_kept_when_a_signal_stops_it(
 
 
 def test_what_there_is_no_time_for_is_named(
-    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     plan(monkeypatch, SINGLE, BATCH)
     times = iter([0, 0, 40, 40])
@@ -180,19 +151,6 @@ def test_what_there_is_no_time_for_is_named(
     monkeypatch.setattr(bench, "_measured", lambda tasks: [measurement(0)])
     _, report = run(capsys, "--tokenizer", tokenizer_path, "--num-docs", 1)
     assert report["notes"] == ["left out after 50 s: tokenizers by 2, threads 2, processes 1"]
-
-
-def test_encoders_agree(tokenizer_path: Path) -> None:
-    file = load_tokenizer_file(tokenizer_path)
-    names = ["tokenizers", *rank_engines(file, False).names[:-1]]
-    for texts in (TEXTS, [TEXTS[0], "<|endoftext|>", TEXTS[1]]):
-        found = [open_encoder(file, name)(texts).ids.tolist() for name in names]
-        assert all(ids == found[0] for ids in found)
-
-
-def test_without_inputs_there_is_text_on_every_machine() -> None:
-    texts, notes = take_documents(50, (), "text")
-    assert (len(texts), max(map(len, texts)), notes) == (50, 2000, [])
 
 
 def test_too_few_documents_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +172,7 @@ def test_too_few_documents_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_wrong_options_are_refused(
-    option: str, what: str, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, what: str, tokenizer_path: Path, capsys: Printed
 ) -> None:
     arguments = ["bench", "tokenizers", "--tokenizer", str(tokenizer_path), *option.split()]
     assert main(arguments) == 2

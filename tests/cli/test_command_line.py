@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import pytest
 from corpora import tokenmill, tokenmill_here
 
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import COMMANDS, main
 from tokenmill.cli.parser import Command, Parser
 from tokenmill.core.errors import UserError
@@ -53,16 +53,14 @@ print(sorted(set({HEAVY}) & set(sys.modules)))
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_is_short_and_has_an_example(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: Printed
 ) -> None:
     out = helped(capsys, command, "--help")
     assert f"\n  tokenmill {command} " in out
     assert len(out.splitlines()) <= 45
 
 
-def test_the_help_shows_ten_options_of_a_build_and_the_rest_by_group(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_help_shows_ten_options_of_a_build_and_the_rest_by_group(capsys: Printed) -> None:
     out = helped(capsys, "build", "--help")
     shown = [line.split()[0] for line in out.splitlines() if line.startswith("  --")]
     assert shown == [
@@ -76,14 +74,14 @@ def test_the_help_shows_ten_options_of_a_build_and_the_rest_by_group(
         assert option in helped(capsys, "build", "--help-all")
 
 
-def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def helped(capsys: Printed, *arguments: str) -> str:
     assert main(arguments) == 0
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("arguments", "code"), [((), 2), (("--help",), 0)])
 def test_without_a_command_the_commands_are_listed(
-    arguments: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, capsys: Printed
 ) -> None:
     assert main(arguments) == code
     out = capsys.readouterr().out
@@ -134,7 +132,7 @@ def test_without_a_command_the_commands_are_listed(
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one_in_three_lines(
-    line: str, what: str, last: str, capsys: pytest.CaptureFixture[str]
+    line: str, what: str, last: str, capsys: Printed
 ) -> None:
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
@@ -224,26 +222,6 @@ def test_names_and_ids_from_outside_cannot_steer_the_terminal(built: Path) -> No
         shown = tokenmill_here("inspect", built / "out", *arguments).stdout
         assert "\x1b" not in shown
         assert part in shown
-
-
-@pytest.mark.parametrize(
-    ("out", "what"),
-    [
-        ("s3://me:secret@bucket/x", "a location must not contain a user or a password"),
-        ("hdfs://me:secret@host/x", "the output folder must be on this machine"),
-    ],
-)
-def test_an_output_with_a_scheme_makes_no_folder_and_shows_no_secret(
-    out: str, what: str, tokenizer_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", ["a"])
-    monkeypatch.chdir(tmp_path)
-    result = tokenmill_here("build", source, "--tokenizer", tokenizer_path, "--out", out)
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"tokenmill: {what}\n")
-    assert f"where: {out.replace('me:secret', '***')}" in result.stderr
-    assert "secret" not in result.stdout + result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 class Overwriting(Command, kw_only=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted
 from tokenmill.run.tasks import count as run_count
@@ -21,16 +21,14 @@ def corpus(tmp_path: Path) -> Path:
     return write_jsonl(tmp_path / "a.jsonl", ["a b a", "b", "c"], language=languages)
 
 
-def counted(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
+def counted(capsys: Printed, *arguments: object) -> tuple[int, list[str], str]:
     """Exit code, lines of standard output, and standard error."""
     code = main(["tokenizer", "count", *map(str, arguments)])
     shown = capsys.readouterr()
     return code, shown.out.splitlines(), shown.err
 
 
-def test_the_summary_says_what_was_counted(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_says_what_was_counted(corpus: Path, tmp_path: Path, capsys: Printed) -> None:
     out = tmp_path / "counts"
     options = [*SPLIT, "--by", "language", "--min-count", 2]
     code, lines, errors = counted(capsys, corpus, "--out", out, *options)
@@ -52,16 +50,14 @@ def test_the_summary_says_what_was_counted(
 
 
 def test_the_same_command_again_has_nothing_to_do(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     for expected in (False, True):
         _, lines, _ = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
         assert ("nothing to do: the counts are complete" in lines) == expected
 
 
-def test_events_are_json_lines(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_events_are_json_lines(corpus: Path, tmp_path: Path, capsys: Printed) -> None:
     out = tmp_path / "counts"
     code, lines, _ = counted(capsys, corpus, "--out", out, *SPLIT, "--json")
     events = [json.loads(line) for line in lines]
@@ -79,10 +75,7 @@ def test_events_are_json_lines(
 
 
 def test_a_count_that_is_stopped_says_how_to_resume(
-    corpus: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    corpus: Path, tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:
         raise Interrupted(2)

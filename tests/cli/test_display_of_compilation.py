@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.pack import planning as packing
 
@@ -20,7 +20,7 @@ def test_a_build_says_that_its_plan_is_compiled(
     tmp_path: Path,
     tokenizer_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Printed,
 ) -> None:
     function = numba.njit(lambda values: values + 1)
     monkeypatch.setattr(packing, "pack_subsets", lambda *_: [function(np.array([1]))][:0])

@@ -12,15 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.pack.options import PackOptions
 from tokenmill.pack.planning import pack
-
-Printed = pytest.CaptureFixture[str]
-
-
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +88,6 @@ def test_an_attention_mask_beside_several_documents_is_warned_of(
         command += ["--out", str(tmp_path / plan), "--columns", columns]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert ("documents attend to each other" in ended.stderr) == is_warned
-
-
-def test_a_plan_is_found_by_its_folder_too(built: Path, tmp_path: Path) -> None:
-    folder = built / "plans" / "best-fit-8"
-    out = tmp_path / "rows"
-    assert main(["export", str(built), "--plan", str(folder), "--out", str(out)]) == 0
-    assert len(ids_of(out)) == 5
 
 
 # Mistakes.

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
-
-Printed = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +64,7 @@ Printed = pytest.CaptureFixture[str]
     ],
 )
 def test_what_is_wrong_with_flags_is_said_in_flags(
-    arguments: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Printed,
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments.split()) == 2

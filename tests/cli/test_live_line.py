@@ -13,6 +13,7 @@ import termios
 
 import pytest
 
+from conftest import Printed
 from tokenmill.cli import meter as module
 from tokenmill.cli.meter import meter
 
@@ -89,7 +90,7 @@ class Clock:
 
 
 def test_off_a_terminal_a_line_is_printed_every_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     clock = Clock(monkeypatch)
     with meter() as advance:
@@ -103,14 +104,8 @@ def test_off_a_terminal_a_line_is_printed_every_ten_seconds(
     )
 
 
-def test_what_is_quick_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with meter() as advance:
-        advance("counting", 1, 2)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_terminal_shows_one_line_which_goes_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     clock = Clock(monkeypatch)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -11,12 +11,10 @@ import pytest
 from corpora import random_texts
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
-
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 RECIPE = """\
 inputs: ["{data}"]
@@ -95,11 +93,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) 
 
 @pytest.mark.parametrize("point", ["publishing", "packing", "exporting"])
 def test_a_kill_at_any_stage_leaves_no_trace_in_the_rows(
-    point: str,
-    undisturbed: Path,
-    tmp_path: Path,
-    tokenizer_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    point: str, undisturbed: Path, tmp_path: Path, tokenizer_path: Path, capsys: Printed
 ) -> None:
     recipe = recipe_for(tmp_path / "killed", undisturbed / "a.jsonl", tokenizer_path)
     command = ["build", "--config", str(recipe)]
@@ -136,7 +130,7 @@ def test_fineweb_becomes_packed_files_that_train_with_one_command(
 
 
 def test_the_same_command_again_has_nothing_to_do(
-    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tokenizer_path: Path, capsys: Printed
 ) -> None:
     data = write_jsonl(tmp_path / "a.jsonl", ["one two", "three", "four five six"])
     flags = f"--tokenizer {tokenizer_path} --out {tmp_path}/corpus --workers 1 --sequence-length 8 "
@@ -218,7 +212,7 @@ def test_what_an_export_lacks_is_said_before_the_start(
 
 
 def test_what_would_stop_the_export_stops_the_build_before_it_starts(
-    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tokenizer_path: Path, capsys: Printed
 ) -> None:
     data = write_jsonl(tmp_path / "a.jsonl", ["one two three"])
     command = ["build", "--config", str(recipe_for(tmp_path, data, tokenizer_path))]
@@ -229,9 +223,7 @@ def test_what_would_stop_the_export_stops_the_build_before_it_starts(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "recipe.yaml", "rows"]
 
 
-def test_agents_refuse_an_export(
-    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agents_refuse_an_export(tmp_path: Path, tokenizer_path: Path, capsys: Printed) -> None:
     recipe = recipe_for(tmp_path / "agents", "data.jsonl", tokenizer_path)
     assert main(["build", "--config", str(recipe), "--agent", "0/2"]) == 2
     assert "an export cannot be combined with --agent" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from pathlib import Path
 import datasets
 import pytest
 
+from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.cli.build import Build
 from tokenmill.cli.parser import Parser
@@ -53,7 +54,7 @@ def rows(config: Path, dataset: Path, out: Path, *others: str) -> int:
 
 
 def test_a_file_becomes_a_folder_that_load_from_disk_opens(
-    config: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, texts: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     out = tmp_path / "rows"
     assert rows(config, texts, out) == 0
@@ -92,7 +93,7 @@ def test_a_saved_dataset_keeps_its_splits(config: Path, tmp_path: Path) -> None:
 
 
 def test_other_rows_are_replaced_only_when_asked(
-    config: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, texts: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     out = tmp_path / "rows"
     rows(config, texts, out)
@@ -119,12 +120,7 @@ def test_other_rows_are_replaced_only_when_asked(
     ],
 )
 def test_mistakes_end_with_2(
-    config: Path,
-    texts: Path,
-    tmp_path: Path,
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
+    config: Path, texts: Path, tmp_path: Path, arguments: list[str], message: str, capsys: Printed
 ) -> None:
     code = rows(config, texts, tmp_path / "rows", *arguments)
     assert code == 2
@@ -132,9 +128,7 @@ def test_mistakes_end_with_2(
     assert not (tmp_path / "rows").exists()
 
 
-def test_datasets_that_are_not_there(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_datasets_that_are_not_there(config: Path, tmp_path: Path, capsys: Printed) -> None:
     (tmp_path / "page.html").write_text("<p>")
     assert rows(config, tmp_path / "page.html", tmp_path / "rows") == 2
     assert "supported extension" in capsys.readouterr().err
@@ -183,11 +177,7 @@ def test_a_build_refuses_what_it_cannot_do(config: Path) -> None:
 
 
 def test_without_datasets_the_extra_is_named(
-    config: Path,
-    texts: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    config: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert rows(config, texts, tmp_path / "out") == 2

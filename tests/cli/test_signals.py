@@ -15,6 +15,7 @@ import pytest
 from corpora import command, contents, write_corpus
 
 import tokenmill
+from conftest import Printed
 from tokenmill.cli.signals import signals_as_errors
 from tokenmill.core.errors import Interrupted
 
@@ -84,9 +85,7 @@ def test_what_a_library_makes_of_a_signal_is_still_that_signal(
     assert caught.value.exit_code == 128 + number
 
 
-def test_a_signal_that_a_finalizer_swallows_is_sent_again(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_signal_that_a_finalizer_swallows_is_sent_again(capsys: Printed) -> None:
     class Finalized:
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGTERM)

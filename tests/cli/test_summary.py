@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.cli.summary import memory_text
 from tokenmill.store.manifest import Attempt, Run
@@ -35,11 +35,7 @@ def tokenizer(tmp_path: Path) -> Path:
     ],
 )
 def test_unknown_tokens_are_in_the_summary_and_in_inspect(
-    texts: list[str],
-    line: str | None,
-    tokenizer: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    texts: list[str], line: str | None, tokenizer: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     corpus, out = write_jsonl(tmp_path / "texts.jsonl", texts), tmp_path / "out"
     command = ["build", corpus, "--tokenizer", tokenizer, "--out", out, "--workers", 1]
@@ -55,7 +51,7 @@ def test_unknown_tokens_are_in_the_summary_and_in_inspect(
 
 
 def test_the_budget_is_beside_the_peak_for_machines(
-    tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tokenizer: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     corpus = write_jsonl(tmp_path / "texts.jsonl", ["known word"])
     command = ["build", corpus, "--tokenizer", tokenizer, "--out", tmp_path / "out"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tokenmill
+from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import named_split
@@ -21,7 +22,7 @@ def counts_folder(folder: Path) -> Path:
     return folder
 
 
-def test_advice_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_is_printed(capsys: Printed) -> None:
     assert main(["tokenizer", "advise", "--parameters", "1.3B"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split(maxsplit=1) == [
@@ -32,7 +33,7 @@ def test_advice_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "30,720 *         0.2535      1.016     125.8 M   8.8%  +0.0001" in shown
 
 
-def test_advice_as_json_has_the_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_as_json_has_the_corpus(tmp_path: Path, capsys: Printed) -> None:
     folder = counts_folder(tmp_path / "counts")
     arguments = ["--model", "gpt2", "--on", str(folder), "--sizes", "300", "--weight", "xx=10"]
     assert main(["tokenizer", "advise", *arguments, "--json"]) == 0
@@ -57,13 +58,13 @@ def test_advice_as_json_has_the_corpus(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_what_cannot_be_advised_is_refused(
-    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], what: str, capsys: Printed
 ) -> None:
     assert main(["tokenizer", "advise", *arguments]) == 2
     assert what in capsys.readouterr().err
 
 
-def test_a_shape_may_be_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shape_may_be_spelled_out(capsys: Printed) -> None:
     sizes = ["--hidden-size", "2048", "--layers", "24", "--tied"]
     assert main(["tokenizer", "advise", *sizes]) == 0
     assert "hidden size 2,048, one matrix" in capsys.readouterr().out

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from conftest import Printed
 from encode.tokenizer_kit import (
     added_token,
     as_file,
     byte_level_json,
 )
 from tokenmill.cli import main
-from tokenmill.cli.terminal import safe_text
 from tokenmill.encode.engine_ranking import rank_engines
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v2" / "dataset"
@@ -26,13 +26,13 @@ def saved(path: Path, tokenizer: dict[str, Any]) -> str:
     return str(path)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+def printed(capsys: Printed, *arguments: object) -> tuple[int, str]:
     """Exit code and standard output of `tokenmill tokenizer`."""
     code = main(["tokenizer", *map(str, arguments)])
     return code, capsys.readouterr().out
 
 
-def test_a_fingerprint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fingerprint_is_one_line(tmp_path: Path, capsys: Printed) -> None:
     path = saved(tmp_path / "a.json", byte_level_json())
     code, line = printed(capsys, "fingerprint", path)
     assert (code, line[:4], len(line)) == (0, "tm1:", len("tm1:") + 64 + 1)
@@ -48,13 +48,7 @@ def test_a_fingerprint_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
 
 
-def test_a_dataset_stands_for_its_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
-    _, of_dataset = printed(capsys, "fingerprint", GOLDEN)
-    _, of_file = printed(capsys, "fingerprint", GOLDEN / "tokenizer" / "tokenizer.json")
-    assert of_dataset == of_file
-
-
-def test_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tokenizer_is_shown(tmp_path: Path, capsys: Printed) -> None:
     tokenizer = byte_level_json(added_tokens=[END], normalizer={"type": "StripAccents"})
     code, shown = printed(capsys, "show", saved(tmp_path / "a.json", tokenizer))
     facts = [line.split(maxsplit=1) for line in shown.splitlines()]
@@ -72,9 +66,7 @@ def test_a_tokenizer_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["fingerprint"].startswith("tm1:")
 
 
-def test_equal_tokenizers_end_with_code_0(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_equal_tokenizers_end_with_code_0(tmp_path: Path, capsys: Printed) -> None:
     tokenizer = byte_level_json()
     other = tokenizer | {"version": "other", "post_processor": tokenizer["decoder"]}
     paths = [saved(tmp_path / "a.json", tokenizer), saved(tmp_path / "b.json", other)]
@@ -84,9 +76,7 @@ def test_equal_tokenizers_end_with_code_0(
     assert (json.loads(values)["equal"], json.loads(values)["differences"]) == (True, [])
 
 
-def test_what_differs_is_shown_component_by_component(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_differs_is_shown_component_by_component(tmp_path: Path, capsys: Printed) -> None:
     tokenizer = byte_level_json(added_tokens=[END])
     model = tokenizer["model"]
     vocab = model["vocab"] | {"a": 98, "b": 97, "cd": 258}
@@ -128,9 +118,7 @@ def test_what_differs_is_shown_component_by_component(
     assert (differences[1]["added"], differences[1]["changed"]) == (1, 2)
 
 
-def test_tokens_cannot_steer_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tokens_cannot_steer_the_terminal(tmp_path: Path, capsys: Printed) -> None:
     token = added_token("\x1b[31mred", 259, special=True)
     path = saved(tmp_path / "a.json", byte_level_json(added_tokens=[token]))
     other = saved(tmp_path / "b.json", byte_level_json())
@@ -140,12 +128,8 @@ def test_tokens_cannot_steer_the_terminal(
         assert "red" in shown
 
 
-def test_invisible_characters_are_shown_as_python_writes_them() -> None:
-    assert safe_text("\x1b \u200d \U000e0001") == r"\x1b \u200d \U000e0001"
-
-
 def test_a_terminal_gets_the_same_facts_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = added_token("\x1b[31m[red]", 259, special=True)
     path = saved(tmp_path / "a.json", byte_level_json(added_tokens=[token]))
@@ -157,7 +141,7 @@ def test_a_terminal_gets_the_same_facts_drawn(
     assert drawn.replace("\x1b[1m", "").replace("\x1b[0m", "") == plain
 
 
-def test_mistakes_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_end_with_code_2(tmp_path: Path, capsys: Printed) -> None:
     (tmp_path / "a.json").write_text('{"model": {}}')
     for arguments in (("show", tmp_path / "none.json"), ("fingerprint", tmp_path / "a.json")):
         code, _ = printed(capsys, *arguments)

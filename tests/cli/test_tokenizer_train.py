@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
+from conftest import Printed
 from tokenmill.cli import main
 
 
-def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: Printed) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "aaab aaab aab"}\n{"text": "aab b"}\n')
     out = tmp_path / "T"
@@ -26,9 +25,7 @@ def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not (out / "258").exists()
 
 
-def test_a_longest_token_of_spaces_is_visible(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_longest_token_of_spaces_is_visible(tmp_path: Path, capsys: Printed) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "a' + " " * 24 + 'b"}\n')
     command = ["tokenizer", "train", str(corpus), "--out", str(tmp_path / "T"), "--workers", "1"]

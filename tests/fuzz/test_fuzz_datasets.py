@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +27,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units, "MIN_UNIT_BYTES", 1 << 12)
         patch.setattr(units, "PIECE_BYTES", 1 << 12)
-        patch.setattr(os, "fsync", lambda descriptor: None)
         out = folder / "dataset"
         options = {"no_loss": "mask", "keep": ["lang"], "validation": 0.2}
         tokenmill.build(path, tokenizer_path, out, workers=1, **options)

@@ -13,9 +13,7 @@ from golden_builds import PARTS, RECORDED, made
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_bytes_are_those_that_were_recorded(
-    part: str, tmp_path: Path, without_waiting_for_disks: None
-) -> None:
+def test_the_bytes_are_those_that_were_recorded(part: str, tmp_path: Path) -> None:
     if part == "exports":
         pytest.importorskip("torch", reason="PyTorch is not installed")
     assert made(part, tmp_path) == json.loads(RECORDED.read_text())[part]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import json
 import math
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ from tokenmill.read.rendering.chat.conversations import CHATML
 from tokenmill.read.rendering.chat.template import ChatTemplate
 from tokenmill.read.rendering.chat.turns import Conversation, Turns, complement
 
-trl = pytest.importorskip("trl", reason="TRL is not installed")
+TRL = importlib.util.find_spec("trl")  # to import it takes a second, at each collection
+if TRL is None:
+    pytest.skip("TRL is not installed", allow_module_level=True)
 transformers = pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
 
-TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+TEMPLATES = Path(str(TRL.origin)).parent / "chat_templates"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {}}}

@@ -76,11 +76,6 @@ def plan_of(
     return make
 
 
-@pytest.fixture(autouse=True)
-def quick_disks(without_waiting_for_disks: None) -> None:
-    """Plans are small and many."""
-
-
 def test_every_plan_has_its_id_and_its_arrays(plan_of: Callable[[str], Plan]) -> None:
     plans = {name: plan_of(name) for name in PLANS}
     assert {name: described(plan) for name, plan in plans.items()} == RECORDED["plans"]

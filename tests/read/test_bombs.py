@@ -7,6 +7,7 @@ import gzip
 import lzma
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,20 +120,20 @@ def dictionary_of(num_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "is_read"),
+    ("made", "size", "is_read"),
     [
-        (window_of(27), True),
-        (window_of(28), False),
-        (window_of(31), False),
-        (dictionary_of(64 << 20), True),
-        (dictionary_of(512 << 20), False),
+        (window_of, 27, True),
+        (window_of, 28, False),
+        (window_of, 31, False),
+        (dictionary_of, 64 << 20, True),
+        (dictionary_of, 512 << 20, False),
     ],
     ids=["zstd --long=27", "zstd --long=28", "zstd --long=31", "xz -9", "xz with 512 MiB"],
 )
 def test_a_window_may_take_as_much_memory_as_the_usual_tools_allow(
-    data: bytes, is_read: bool, tmp_path: Path
+    made: Callable[[int], bytes], size: int, is_read: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.jsonl.x").write_bytes(data)
+    (tmp_path / "a.jsonl.x").write_bytes(made(size))
     (source,) = find_sources([str(tmp_path / "a.jsonl.x")], "jsonl")
     batches = Reader([source], Fields(), 1000).read(Extent(0))
     if is_read:

@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from corpora import random_texts, write_corpus
+from corpora import write_corpus
 
 import tokenmill
 from conftest import write_jsonl
@@ -46,13 +46,6 @@ def test_a_document_is_shown_with_its_boundaries_apart(
     assert view.pieces[1] == Piece("<|endoftext|>", [0], boundary=True)
     with pytest.raises(UserError, match="has 2 documents"):
         tokenmill.view_document(tmp_path / "out", 2)
-
-
-def test_documents_are_found_across_shards(tmp_path: Path, tokenizer_path: Path) -> None:
-    texts = [f"number {i}" for i in range(5)] + random_texts(3)
-    path = write_jsonl(tmp_path / "a.jsonl", filter(None, texts))
-    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
-    assert tokenmill.view_document(tmp_path / "out", 4).pieces[0].text == "number 4"
 
 
 def test_an_estimate_samples_many_small_files(tmp_path: Path, tokenizer_path: Path) -> None:

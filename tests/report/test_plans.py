@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from packing_kit import reseal_plan
 from tokenmill.cli import main
 from tokenmill.core.errors import VerificationError
@@ -82,16 +82,14 @@ def test_all_damaged_plans_are_named(dataset: Path) -> None:
     )
 
 
-def test_inspect_shows_a_plan(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_a_plan(packed: Path, capsys: Printed) -> None:
     assert main(["inspect", str(packed), "--plan", "best-fit-5"]) == 0
     shown = capsys.readouterr().out
     assert "4 of 5 tokens" in shown
     assert "3  " + "█" * 38 + "▓" * 26 + "  2 segments" in shown
 
 
-def test_inspect_gives_plans_and_sequences_to_machines(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_gives_plans_and_sequences_to_machines(packed: Path, capsys: Printed) -> None:
     assert main(["inspect", str(packed), "--plan", "best-fit-5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["figures"]["sequences"] == 4
     arguments = ["--plan", "best-fit-5", "--sequence", "0", "--json"]
@@ -110,7 +108,7 @@ def test_inspect_gives_plans_and_sequences_to_machines(
     ],
 )
 def test_inspect_refuses_what_it_cannot_show(
-    arguments: list[str], said: str, packed: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, packed: Path, capsys: Printed
 ) -> None:
     assert main(["inspect", str(packed), *arguments]) == 2
     assert said in capsys.readouterr().err

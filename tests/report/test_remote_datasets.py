@@ -12,6 +12,7 @@ from corpora import write_corpus
 
 import tokenmill
 from cloud_kit.s3 import BUCKET, moto, s3_environment
+from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.read import units
@@ -102,7 +103,7 @@ def test_a_missing_object_and_a_stranger_are_found(built: Path, remote: str) -> 
 
 
 def test_a_plan_in_a_bucket_is_the_one_that_is_made_on_disk(
-    built: Path, remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: Path, remote: str, tmp_path: Path, capsys: Printed
 ) -> None:
     local = Path(shutil.copytree(built, tmp_path / "local"))
     arguments = ["--sequence-length", "48", "--name", "mine", "--separate-by", "source"]
@@ -118,9 +119,7 @@ def test_a_plan_in_a_bucket_is_the_one_that_is_made_on_disk(
     assert tokenmill.verify(remote).plans == 2
 
 
-def test_another_plan_of_the_name_is_kept(
-    built: Path, remote: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_plan_of_the_name_is_kept(built: Path, remote: str, capsys: Printed) -> None:
     name = "best-fit-64-train"
     before = open_end(remote, "").store.read(f"plans/{name}/plan.json")
     arguments = ["pack", remote, "--sequence-length", "48", "--name", name]
@@ -142,7 +141,7 @@ def test_another_plan_of_the_name_is_kept(
     ],
 )
 def test_what_is_shown_of_a_bucket_is_what_is_shown_of_a_folder(
-    arguments: list[str], built: Path, remote: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], built: Path, remote: str, capsys: Printed
 ) -> None:
     shown = []
     for place in (str(built), remote):

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.cli.inspect import sequence_lines
 from tokenmill.report.sequence import Run, view_sequence
-
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
 
 EOS = "<|endoftext|>"
 
@@ -52,9 +50,7 @@ def test_tokens_set_at_cuts_are_shown(packed: Path) -> None:
     assert begin.text == "12345"
 
 
-def test_a_sequence_is_shown_with_brackets_or_in_colour(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sequence_is_shown_with_brackets_or_in_colour(packed: Path, capsys: Printed) -> None:
     assert main(["inspect", str(packed), "--plan", "next-fit-6", "--sequence", "1"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "== document 0, 6 to 8 of 8 tokens; a.jsonl, position 0",

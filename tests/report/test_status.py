@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.core.errors import EngineError, UserError, VerificationError
 from tokenmill.report.status import build_status
@@ -76,7 +77,7 @@ def test_agents_progress_and_failures_are_shown(out: Path) -> None:
     assert status.damaged == {7: "CRC"}
 
 
-def test_the_command_prints_lines_or_json(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_lines_or_json(out: Path, capsys: Printed) -> None:
     assert main(["status", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "300 MB of 1.00 GB, 30.0%" in shown
@@ -87,9 +88,7 @@ def test_the_command_prints_lines_or_json(out: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["items_taken_over"] == 1
 
 
-def test_a_build_that_has_just_started_says_what_is_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_that_has_just_started_says_what_is_known(tmp_path: Path, capsys: Printed) -> None:
     store = FolderStore(tmp_path / "out")
     begin(store)
     store.create(claim_name("a", 0), b"{}")

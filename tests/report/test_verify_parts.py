@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill
+from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.read import units
@@ -150,7 +151,7 @@ def test_other_parts_are_refused(shard: str, built: Path) -> None:
         tokenmill.verify(built / "out", shard=shard)
 
 
-def test_the_command_names_its_part(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_its_part(built: Path, capsys: Printed) -> None:
     assert main(["verify", str(built / "out"), "--shard", "1/3"]) == 0
     assert capsys.readouterr().out.startswith("verified shard 1/3: ")
     assert main(["verify", str(built / "out"), "--shard", "1/3", "--json"]) == 0

@@ -186,18 +186,6 @@ def test_the_three_approaches_are_the_authors(parameters: float) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("size", "tokens_per_character"),
-    [
-        (4096, 0.33182), (8192, 0.29901), (16384, 0.27233), (32000, 0.2524), (50257, 0.2422),
-        (65536, 0.23741), (100000, 0.23166), (128256, 0.22933), (200000, 0.22716),
-        (500000, 0.22716),
-    ],
-)  # fmt: skip
-def test_the_generic_curve(size: int, tokens_per_character: float) -> None:
-    assert generic_tokens_per_character(size) == pytest.approx(tokens_per_character, abs=5e-6)
-
-
 @pytest.mark.parametrize(("parameters", "size"), [(33e6, 10_322.9), (2.87e9, 65_928)])
 def test_sizes_of_least_flops_are_the_authors(parameters: float, size: float) -> None:
     found = generic_size_of_least_flops(parameters, usual_hidden_size(parameters))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
     from tokenmill.pack.costs import ModelShape
     from tokenmill.report.tokenizers.report import Report
-    from tokenmill.run.progress import Snapshot
     from tokenmill.vocabulary.advice.advise import VocabularyAdvice
     from tokenmill.vocabulary.changing.change import TokenizerChange
     from tokenmill.vocabulary.training.train import TrainReport
@@ -49,11 +48,7 @@ def train_tokenizer(
         OutputConflictError: `out` holds something else.
         DataError: more records are bad than `max_bad` allows.
     """
-    from tokenmill.run.pipeline import CountEvents
-    from tokenmill.vocabulary.training.train import TrainEvents, train
-
-    def on_progress(shot: Snapshot) -> None:
-        advance("counting", shot.done_bytes, shot.total_bytes)
+    from tokenmill.vocabulary.training.train import train
 
     training, counting = counting_values(options)
     return train(
@@ -63,7 +58,7 @@ def train_tokenizer(
         counting=counting,
         counts_folder=counts,
         overwrite=overwrite,
-        events=TrainEvents(CountEvents(on_progress=on_progress), advance),
+        advance=advance,
     )
 
 
@@ -96,12 +91,10 @@ def extend_tokenizer(
         OutputConflictError: `out` already exists.
     """
     from tokenmill.report.tokenizers.subject import open_tokenizer
-    from tokenmill.vocabulary.changing.change import extend_file
+    from tokenmill.vocabulary.changing.change import change_file
 
-    file = open_tokenizer(base, encoding)
-    return extend_file(
-        file, names_of(on), out, add=add, min_frequency=min_frequency, advance=advance
-    )
+    options = {"add": add, "min_frequency": min_frequency}
+    return change_file(open_tokenizer(base, encoding), names_of(on), out, options, advance)
 
 
 def trim_tokenizer(
@@ -132,9 +125,9 @@ def trim_tokenizer(
         OutputConflictError: `out` already exists.
     """
     from tokenmill.report.tokenizers.subject import open_tokenizer
-    from tokenmill.vocabulary.changing.change import trim_file
+    from tokenmill.vocabulary.changing.change import change_file
 
-    return trim_file(open_tokenizer(base, encoding), names_of(on), out, to=to, advance=advance)
+    return change_file(open_tokenizer(base, encoding), names_of(on), out, {"to": to}, advance)
 
 
 def advise_vocabulary(

@@ -11,10 +11,11 @@ from msgspec import Meta
 
 from tokenmill.cli.meter import Meter
 from tokenmill.cli.tables import print_facts, print_json
-from tokenmill.cli.terminal import safe_text, size_text
+from tokenmill.cli.terminal import safe_text
 from tokenmill.cli.tokenizers.facts import RankFile
-from tokenmill.core.errors import Interrupted, UserError
+from tokenmill.core.errors import Interrupted
 from tokenmill.core.options import about
+from tokenmill.core.values import size_text
 
 if TYPE_CHECKING:
     from tokenmill.report.bench import BenchReport, Row
@@ -88,8 +89,6 @@ examples:
         """
         from tokenmill.report.bench import BenchOptions, bench_tokenizer
 
-        if self.json and self.csv:
-            raise UserError("--json and --csv cannot be combined")
         wanted = BenchOptions(
             tokenizer=self.tokenizer,
             encoding=self.rank_encoding,

@@ -16,7 +16,7 @@ from tokenmill.cli.summary import (
     time_facts,
 )
 from tokenmill.cli.tables import fact_lines
-from tokenmill.cli.terminal import counted, size_text
+from tokenmill.core.values import counted, size_text
 from tokenmill.run.tasks.count import CountReport, CountTask
 from tokenmill.store.manifest import Run
 

@@ -6,8 +6,9 @@ import shlex
 from typing import Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Json
-from tokenmill.cli.terminal import counted, safe_text, size_text
+from tokenmill.cli.terminal import safe_text
 from tokenmill.core.options import about
+from tokenmill.core.values import counted, size_text
 
 
 class Cp(Command, kw_only=True):

@@ -13,8 +13,9 @@ import psutil
 
 from tokenmill.cli.meter import Meter
 from tokenmill.cli.tables import fact_lines, print_json
-from tokenmill.cli.terminal import counted, duration_text, size_text, use_colour
+from tokenmill.cli.terminal import duration_text, use_colour
 from tokenmill.core.errors import Interrupted
+from tokenmill.core.values import counted, size_text
 from tokenmill.read.source import FetchProgress, Source
 from tokenmill.run.journal.ledger import num_finished_units
 from tokenmill.run.progress import Snapshot

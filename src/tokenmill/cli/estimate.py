@@ -21,7 +21,8 @@ examples:
     def run(self) -> None:
         recipe = self.recipe(out="(not written)")
         from tokenmill.cli.tables import fact_lines, print_json
-        from tokenmill.cli.terminal import counted, duration_text, size_text
+        from tokenmill.cli.terminal import duration_text
+        from tokenmill.core.values import counted, size_text
         from tokenmill.report.estimate import estimate
 
         found = estimate(recipe)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
-from tokenmill.cli.terminal import counted
 from tokenmill.core.options import about, make_options
+from tokenmill.core.values import counted
 from tokenmill.store.exports import ExportOptions
 
 if TYPE_CHECKING:

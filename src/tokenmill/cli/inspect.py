@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.cli.tables import fact_lines, print_json, print_table
-from tokenmill.cli.terminal import counted, painted, safe_text, unknown_facts, use_colour
+from tokenmill.cli.terminal import painted, safe_text, unknown_facts, use_colour
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
+from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
     from tokenmill.report.sequence import Run, SegmentView, SequenceView

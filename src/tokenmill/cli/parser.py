@@ -128,6 +128,8 @@ class Parser(argparse.ArgumentParser):
         self._refuse_unknown(given)
         values: dict[str, dict[str, Any]] = {}
         typed = vars(self.parse_args(words))
+        if {"json", "csv"} <= typed.keys():
+            raise UserError("--json and --csv cannot be combined")
         if "config" in typed or "set" in typed:
             names = {name for path in typed for name in (path, path.rpartition(".")[2])}
             self._in_file = self._flags.keys() - names

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tokenmill.cli.tables import bar, fact_lines, table_lines
-from tokenmill.cli.terminal import counted, safe_text
+from tokenmill.cli.terminal import safe_text
+from tokenmill.core.values import counted
 from tokenmill.pack.comparison import Compared, recommended
 from tokenmill.pack.figures import Figures
 from tokenmill.pack.options import PackOptions

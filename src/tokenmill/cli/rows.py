@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
-from tokenmill.cli.terminal import counted
 from tokenmill.core.options import about
+from tokenmill.core.values import counted
 from tokenmill.run.recipe.tokenizer_section import CausalLMConfig, check_section, load_section
 
 

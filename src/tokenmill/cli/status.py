@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command
 from tokenmill.cli.tables import print_facts, print_json, print_table
-from tokenmill.cli.terminal import counted, duration_text, size_text
+from tokenmill.cli.terminal import duration_text
 from tokenmill.core.options import about
+from tokenmill.core.values import counted, size_text
 
 if TYPE_CHECKING:
     from tokenmill.report.status import AgentStatus, BuildStatus

@@ -10,7 +10,8 @@ import msgspec
 
 from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
-from tokenmill.cli.terminal import counted, duration_text, size_text, unknown_facts
+from tokenmill.cli.terminal import duration_text, unknown_facts
+from tokenmill.core.values import counted, size_text
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:

@@ -7,6 +7,8 @@ import re
 import sys
 from typing import TextIO
 
+from tokenmill.core.values import counted
+
 BOLD, RED, GREEN, YELLOW, CYAN = 1, 31, 32, 33, 36
 HEADING = re.compile(r"^(\w[\w ]*:)(?=$| tokenmill )", re.MULTILINE)
 FLAGS = re.compile(r"^  (-[^ ].*?|[a-z]+)(?=  |$)", re.MULTILINE)
@@ -47,20 +49,6 @@ def _escaped(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def counted(number: int, what: str) -> str:
-    """Format a count: "1 document", "2,000 documents"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def size_text(num_bytes: float) -> str:
-    """Format a number of bytes: "1.50 GB"."""
-    for unit in ("B", "kB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.2f} GB"
 
 
 def duration_text(seconds: float) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Decoder, Json
-from tokenmill.cli.terminal import counted
 from tokenmill.core.options import about
+from tokenmill.core.values import counted
 
 Portion = Annotated[float, Meta(gt=0, le=1)]
 

@@ -1,4 +1,4 @@
-"""How users write values, and how messages describe the valid ones."""
+"""How users write values, how messages describe the valid ones, and how they show numbers."""
 
 from __future__ import annotations
 
@@ -165,3 +165,17 @@ def is_literal(kind: Any) -> bool:
 def is_struct(kind: Any) -> bool:
     """Whether a type is a struct, and so a section of options."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def counted(number: int, what: str) -> str:
+    """Format a count: "1 document", "2,000 documents"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def size_text(num_bytes: float) -> str:
+    """Format a number of bytes: "1.50 GB"."""
+    for unit in ("B", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.2f} GB"

@@ -73,6 +73,14 @@ BuildEvents = RunEvents[EncodeTask]
 CountEvents = RunEvents["CountTask"]
 """Callbacks of a count. All are optional."""
 
+
+def counting_events(advance: Advance) -> CountEvents:
+    """Callbacks of a count that is the first stage, called "counting", of something else."""
+    return CountEvents(
+        on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
+    )
+
+
 Resolve = Callable[[Access, Executor], Task[R]]
 """Resolves a task. Local workers of the executor start in the meantime."""
 

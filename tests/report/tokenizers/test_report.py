@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 import tokenmill
-from conftest import TEXTS, write_jsonl
+from conftest import TEXTS, Printed, write_jsonl
 from encode.trained_kit import trained
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
@@ -195,7 +195,7 @@ def test_wrong_options_are_refused(
 
 
 def test_a_report_is_printed_as_text_json_and_csv(
-    corpus: Path, tokenizer_path: Path, llama2_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tokenizer_path: Path, llama2_path: Path, capsys: Printed
 ) -> None:
     command = ["tokenizer", "report", tokenizer_path, llama2_path, "--on", corpus]
     command += ["--by", "language", "--base", "en", "--model", "gpt2"]

@@ -43,8 +43,8 @@ def learn(words: WordCounts, size: int, **options: Any) -> Merges:
     return learn_merges(words, byte_symbols(), MergeOptions(vocabulary_size=size, **options))
 
 
-@pytest.mark.parametrize("size", [257, 300, 1000, 4000, 32000])
-def test_source_code_gives_the_same_merges_at_every_size(size: int) -> None:
+@pytest.mark.parametrize("size", [257, 4000])
+def test_source_code_gives_the_same_merges(size: int) -> None:
     texts = [*standard_library(12), *STRANGE]
     assert ours(learn(words_of(texts), size)) == library(texts, vocab_size=size)
 
@@ -161,9 +161,3 @@ def test_progress_is_shown_up_to_the_last_merge() -> None:
 
     assert seen[0] == ("merges", 0, 1744)
     assert seen[-1] == ("merges", 1744, 1744)
-
-
-def test_no_words_and_no_room_give_no_merges() -> None:
-    assert len(learn(WordCounts.of({}), 1000)) == 0
-    assert len(learn(WordCounts.of({b"a": 5}), 1000)) == 0
-    assert len(learn(WordCounts.of({b"ab": 5}), 10)) == 0

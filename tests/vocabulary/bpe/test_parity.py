@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,25 +89,6 @@ def test_development_texts_decide_and_masses_are_of_the_training_texts() -> None
     assert found.merges.num_tokens() == 15
 
 
-def test_a_window_passes_over_who_had_too_many_turns() -> None:
-    groups = [["aabb"] * 100, ["ccdd"]]
-    base = learnt(groups, num_merges=6)
-    window = learnt(groups, num_merges=6, variant="window", window=2, alpha=1.0)
-    assert spelled(base) == ["b b", "a bb", "a abb", "d d", "c dd", "c cdd"]
-    assert spelled(window) == ["b b", "a bb", "d d", "a abb", "c dd", "c cdd"]
-
-
-def test_a_language_without_pairs_is_skipped() -> None:
-    found = learnt([["ab"] * 10, ["cdef"] * 10], num_merges=10)
-    assert spelled(found) == ["e f", "d ef", "a b", "c def"]
-    assert found.exhausted == ["0", "1"]
-
-
-@pytest.mark.parametrize("ratios", [None, [1.0, 2.0]])
-def test_texts_without_words_have_no_merges(ratios: list[float] | None) -> None:
-    assert spelled(learnt([[""], []], ratios=ratios, num_merges=5)) == []
-
-
 def tiny_texts(letters: str) -> st.SearchStrategy[list[str]]:
     return st.lists(st.text(f"{letters} ", max_size=12), min_size=1, max_size=4)
 
@@ -143,18 +123,6 @@ def test_merges_of_tiny_corpora_are_the_library_s(
     assume(not (found.exhausted and options["variant"] == "window"))
     assume(ratios is None or all("".join(texts) for texts in groups))
     assert spelled(found) == library(groups, dev, ratios, **options)
-
-
-@pytest.mark.parametrize("options", [{}, {"variant": "window"}])
-def test_merges_of_four_languages_are_the_library_s(options: dict[str, Any]) -> None:
-    folder = Path(__file__).parents[4] / "shared" / "data" / "flores"
-    if not folder.is_dir():
-        pytest.skip("no FLORES among the shared data")
-    names = ["eng_Latn", "jpn_Jpan", "tha_Thai", "tur_Latn"]
-    dev = [(folder / f"{name}.dev").read_text().splitlines()[:150] for name in names]
-    train = [(folder / f"{name}.devtest").read_text().splitlines()[:150] for name in names]
-    found = learnt(train, dev, num_merges=300, **options)
-    assert spelled(found) == library(train, dev, num_merges=300, **options)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import tiktoken
 from tokenizers import Tokenizer
 
 import tokenmill
+from conftest import Printed
 from encode.tokenizer_kit import added_token, byte_level_json
 from encode.trained_kit import SENTENCES, trained
 from tokenmill.cli import main
@@ -179,7 +180,7 @@ def test_a_configuration_that_disagrees_is_refused(
 
 
 def test_the_commands_say_what_they_did(
-    base: Path, counts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: Path, counts: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     more, fewer = str(tmp_path / "more"), str(tmp_path / "fewer")
     common = [str(base), "--on", str(counts)]

@@ -134,13 +134,6 @@ def test_roles_are_told_to_transformers(counts: Path, tmp_path: Path) -> None:
     assert tokenizer.apply_chat_template(messages, tokenize=False) == "<|im_start|>free"
 
 
-def test_the_same_counts_give_the_same_bytes(counts: Path, tmp_path: Path) -> None:
-    first = trained(tmp_path / "a", counts, vocabulary=400, sizes=[300])
-    second = trained(tmp_path / "b", counts, vocabulary=400, sizes=[300])
-    assert contents(first.folder) == contents(second.folder)
-    assert read_training(first.folder) == second.training
-
-
 def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
     by_language = counted(tmp_path / "a", {"de": TEXTS[1:2], "en": TEXTS[:1]})
     repeated = counted(tmp_path / "b", {"": [*TEXTS[1:2] * 7, *TEXTS[:1] * 2]})

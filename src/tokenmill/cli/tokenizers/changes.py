@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from tokenmill.cli.parser import Json
-from tokenmill.cli.terminal import counted
 from tokenmill.cli.tokenizers.facts import RankFile
 from tokenmill.core.options import about
+from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.changing.change import TokenizerChange

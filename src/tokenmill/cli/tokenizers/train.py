@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.tables import print_facts, print_json, print_table
-from tokenmill.cli.terminal import counted, size_text
 from tokenmill.core.options import about
+from tokenmill.core.values import counted, size_text
 from tokenmill.run.recipe.checks import SECTIONS as RECIPE
 from tokenmill.run.recipe.options import NOT_FOR_COUNTS, CountRecipe
 from tokenmill.vocabulary.training.options import (

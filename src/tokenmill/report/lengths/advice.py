@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tokenmill.core.values import counted, size_text
 from tokenmill.pack.costs import ModelShape
 from tokenmill.report.lengths.figures import CostFigures, RowFigures
 
@@ -108,39 +109,27 @@ def _memory(costs: Sequence[CostFigures], chosen: int, shape: ModelShape) -> Ite
     cost = costs[chosen]
     ratio = cost.score_bytes / cost.activation_bytes
     yield (
-        f"for {shape.name}, a row needs {_size(cost.activation_bytes)} for activations; a kernel "
-        f"that stores attention scores adds {_size(cost.score_bytes)} ({ratio:.1f} times as "
-        "much), and four times that at twice the length"
+        f"for {shape.name}, a row needs {size_text(cost.activation_bytes)} for activations; a "
+        f"kernel that stores attention scores adds {size_text(cost.score_bytes)} "
+        f"({ratio:.1f} times as much), and four times that at twice the length"
     )
 
 
 def _batches(cost: CostFigures) -> Iterator[str]:
     yield (
         f"a batch of {cost.batch_rows * cost.sequence_length:,} tokens is "
-        f"{_counted(cost.batch_rows, 'row')} with {cost.batch_documents:,.0f} documents or parts "
-        f"of them; an epoch has {_counted(cost.steps, 'step')}. If you double the length, halve "
+        f"{counted(cost.batch_rows, 'row')} with {cost.batch_documents:,.0f} documents or parts "
+        f"of them; an epoch has {counted(cost.steps, 'step')}. If you double the length, halve "
         "the rows: the tokens and activations of a batch stay the same, and only attention grows"
     )
     if cost.rows_that_fit == 0:
         yield (
             "not even one row fits into the memory for activations: use a shorter length, "
-            f"checkpoint activations ({_size(cost.checkpointed_bytes)} per row), or split rows "
+            f"checkpoint activations ({size_text(cost.checkpointed_bytes)} per row), or split rows "
             "across devices"
         )
     elif cost.rows_that_fit:
         yield (
-            f"the memory for activations holds {_counted(cost.rows_that_fit, 'row')}: one device "
-            f"needs {_counted(cost.accumulation_steps or 1, 'gradient accumulation step')} a batch"
+            f"the memory for activations holds {counted(cost.rows_that_fit, 'row')}: one device "
+            f"needs {counted(cost.accumulation_steps or 1, 'gradient accumulation step')} a batch"
         )
-
-
-def _size(num_bytes: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.2f} GB"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

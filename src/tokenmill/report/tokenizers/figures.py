@@ -258,12 +258,10 @@ def text_figures(sums: Sums, first: Sums, base: Sums | None, types_used: int) ->
     )
 
 
-def token_figures(
-    histogram: Int64Array, vocabulary_size: int, order: float = RENYI_ORDER
-) -> TokenFigures:
+def token_figures(histogram: Int64Array, vocabulary_size: int) -> TokenFigures:
     """Figures of a histogram of tokens."""
     used, tokens = int(np.count_nonzero(histogram)), int(histogram.sum())
-    shannon, renyi = renyi_entropy(histogram, 1), renyi_entropy(histogram, order)
+    shannon, renyi = renyi_entropy(histogram, 1), renyi_entropy(histogram)
     return TokenFigures(
         vocabulary_size=vocabulary_size,
         types_used=used,
@@ -273,7 +271,7 @@ def token_figures(
         shannon_entropy=shannon,
         shannon_efficiency=efficiency(shannon, used),
         shannon_efficiency_of_vocabulary=efficiency(shannon, vocabulary_size),
-        renyi_order=order,
+        renyi_order=RENYI_ORDER,
         renyi_entropy=renyi,
         renyi_efficiency=efficiency(renyi, used),
         renyi_efficiency_of_vocabulary=efficiency(renyi, vocabulary_size),

@@ -23,7 +23,6 @@ from tokenmill.report.tokenizers.corpus import (
     open_corpus,
 )
 from tokenmill.report.tokenizers.figures import (
-    RENYI_ORDER,
     Inequality,
     Ratio,
     TextFigures,
@@ -119,7 +118,6 @@ class Comparison:
     base: str | None = None
     """The base group of premiums. Its documents are the same texts as those of other groups."""
     model: ModelShape | None = None
-    renyi_order: float = RENYI_ORDER
     resources: ResourceOptions | None = None
 
     def __post_init__(self) -> None:
@@ -201,7 +199,7 @@ def _one(
         for name in sorted(tally.groups)
     }
     is_grouped = list(groups) not in ([], [""])
-    tokens = token_figures(tally.histogram, subject.vocabulary_size, asked.renyi_order)
+    tokens = token_figures(tally.histogram, subject.vocabulary_size)
     shared = None
     if subject is not first and subject.tokens is not None and first.tokens is not None:
         shared = overlap(subject.tokens, first.tokens)

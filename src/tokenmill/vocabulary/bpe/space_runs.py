@@ -13,7 +13,6 @@ Runs are first merged to powers of two, from the left, and these to sums:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,23 +25,18 @@ from tokenmill.vocabulary.bpe.symbols import Symbols, given_symbols
 SPACE = 0x20
 
 
-class RunMerge(NamedTuple):
-    """A merge of two runs, given by their numbers of spaces."""
+def run_merges(longest: int) -> list[tuple[int, int]]:
+    """Return the merges that turn every run of 2 to `longest` spaces into one token.
 
-    left: int
-    right: int
-
-
-def run_merges(longest: int) -> list[RunMerge]:
-    """Return the merges that turn every run of 2 to `longest` spaces into one token."""
+    A merge is given by the numbers of spaces of its two runs.
+    """
     powers = [1 << i for i in range(longest.bit_length()) if 2 << i <= longest]
-    doubled = [RunMerge(power, power) for power in powers]
     sums = [
-        RunMerge(power, rest)
+        (power, rest)
         for power in (1 << i for i in range(1, longest.bit_length()))
         for rest in range(1, min(power, longest - power + 1))
     ]
-    return [*doubled, *sums]
+    return [*((power, power) for power in powers), *sums]
 
 
 def learn_merges_after_runs(
@@ -50,7 +44,7 @@ def learn_merges_after_runs(
 ) -> Merges:
     """Learn merges of bytes, after the merges for runs of up to `longest` spaces."""
     first = _runs(words, symbols, longest)
-    runs = [" " * (run.left + run.right) for run in run_merges(longest)]
+    runs = [" " * (left + right) for left, right in run_merges(longest)]
     space = symbols.strings[symbols.table[0, SPACE]]
     seeded = given_symbols(
         [*symbols.strings, *(space * len(run) for run in runs)],
@@ -70,9 +64,9 @@ def _runs(words: WordCounts, symbols: Symbols, longest: int) -> Merges:
     """Return the merges of runs, with how often each is applied in the corpus."""
     ids = {1: int(symbols.table[0, SPACE])}
     merges = run_merges(longest)
-    for number, run in enumerate(merges):
-        ids[run.left + run.right] = len(symbols) + number
-    pairs = np.array([(ids[run.left], ids[run.right]) for run in merges], np.int32)
+    for number, (left, right) in enumerate(merges):
+        ids[left + right] = len(symbols) + number
+    pairs = np.array([(ids[left], ids[right]) for left, right in merges], np.int32)
     made = np.arange(len(symbols), len(symbols) + len(merges), dtype=np.int32)
     runs = Merges(symbols, pairs, made, np.zeros(len(merges), np.int64), words.num_bytes)
     some = symbols.segment(_with_two_spaces(words))

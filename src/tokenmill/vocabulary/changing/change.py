@@ -10,7 +10,7 @@ extend.json, trim.json   options, figures, and the origin of the tokenizer
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.words.splits import SPLITS, Split, split_of
-from tokenmill.run.pipeline import CountEvents, count
+from tokenmill.run.pipeline import count, counting_events
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_counts
@@ -117,61 +117,25 @@ class TokenizerChange:
     """New tokens in order of their ids, or removed tokens in order of removal."""
 
 
-def extend_file(
+def change_file(
     file: TokenizerFile,
     on: Sequence[str],
     out: str | Path,
-    *,
-    add: int,
-    min_frequency: int = 2,
-    advance: Advance | None = None,
+    options: dict[str, int],
+    advance: Advance = lambda stage, done, total: None,
 ) -> TokenizerChange:
-    """Add up to `add` tokens to a tokenizer, learned from texts or from one folder of word counts.
+    """Extend or trim a tokenizer, for texts or for one folder of word counts.
+
+    `options` are `add` and `min_frequency`, to add tokens, or `to`, the number of tokens to keep.
 
     Raises:
-        UserError: the tokenizer is not a BPE, or the counts use another split.
+        UserError: the tokenizer is not a BPE, the counts use another split, or no token can be
+            added or removed.
         OutputConflictError: `out` already exists.
     """
-    if add < 1 or min_frequency < 1:
+    if min(options.get("add", 1), options.get("min_frequency", 1)) < 1:
         raise UserError("the number of tokens to add and their frequency must be at least 1")
-
-    def extended(base: Base, counts: CountsFolder) -> Changed:
-        return extend(base, counts.total(), add, min_frequency, advance)
-
-    options = {"add": add, "min_frequency": min_frequency}
-    return _change(file, on, local_path(out, "the output folder"), options, extended, advance)
-
-
-def trim_file(
-    file: TokenizerFile,
-    on: Sequence[str],
-    out: str | Path,
-    *,
-    to: int,
-    advance: Advance | None = None,
-) -> TokenizerChange:
-    """Remove the tokens that texts or word counts need least, until `to` are left.
-
-    Raises:
-        UserError: the tokenizer is not a BPE, the counts use another split, or more than `to`
-            tokens cannot be removed.
-        OutputConflictError: `out` already exists.
-    """
-
-    def trimmed(base: Base, counts: CountsFolder) -> Changed:
-        return trim(base, counts.total(), to)
-
-    return _change(file, on, local_path(out, "the output folder"), {"to": to}, trimmed, advance)
-
-
-def _change(
-    file: TokenizerFile,
-    on: Sequence[str],
-    out: Path,
-    options: dict[str, Any],
-    make: Callable[[Base, CountsFolder], Changed],
-    advance: Advance | None,
-) -> TokenizerChange:
+    out = local_path(out, "the output folder")
     require_free(out)
     with contextlib.ExitStack() as stack:
         # Check given counts before anything slow; otherwise count next to the result.
@@ -181,9 +145,15 @@ def _change(
         if counts is None:
             with storage_errors("count the words", out):
                 folder = stack.enter_context(temporary_folder(out))
-            counts = _counted(on, _split_name(base), folder / "counts", advance)
+            asked = {"inputs": list(on), "split": _split_name(base), "out": str(folder / "counts")}
+            counts = count(make_count_recipe(asked), events=counting_events(advance)).counts
         _require_own_words(base, counts)
-        changed = make(base, counts)
+        if "to" in options:
+            changed = trim(base, counts.total(), options["to"])
+        else:
+            changed = extend(
+                base, counts.total(), options["add"], options["min_frequency"], advance
+            )
         new = file_of(changed.document, file.origin)
         change = Change(
             action="trim" if "to" in options else "extend",
@@ -204,19 +174,6 @@ def _change(
             files[RANKS_NAME] = ranks_of(base, changed.document)
         record = write_change(out, files, change)
     return TokenizerChange(out, record, [base.shown(token) for token in changed.tokens])
-
-
-def _counted(
-    inputs: Sequence[str], split: str, folder: Path, advance: Advance | None
-) -> CountsFolder:
-    """Count the words of texts as `tokenmill tokenizer count` does without options."""
-    recipe = make_count_recipe({"inputs": list(inputs), "split": split, "out": str(folder)})
-    events = CountEvents()
-    if advance:
-        events = CountEvents(
-            on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
-        )
-    return count(recipe, events=events).counts
 
 
 def _plans(change: Change, base: Base, changed: Changed) -> dict[str, bytes]:

@@ -9,18 +9,21 @@ seeds; `seeds.py` finds better ones.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tokenmill.core.child import Child, ChildEnded, Program
+import msgspec
+
+from tokenmill.core.child import Child, ChildEnded, Parent, Program
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import published
-from tokenmill.vocabulary.sentencepiece.child import Refused, Reply, Train
 from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
@@ -32,18 +35,40 @@ from tokenmill.vocabulary.sentencepiece.trainer_words import (
 _MAX_UNITS = 1 << 30
 """The library counts twice the characters and words in 32 bits."""
 _LINES_SHOWN = 3
-_PROGRAM = Program(
-    module="tokenmill.vocabulary.sentencepiece.child",
-    task="trains a SentencePiece model",
-    replies=Reply,
-    stderr="piped",
-)
 _MERGED = re.compile(r" merges=(\d+) ")
 _PRUNED = re.compile(r" EM sub_iter=\d+ size=(\d+) ")
 _IS_REMARK = re.compile(r"I\d{4} |WARNING: All log messages")
 """Lines of the library's log that only report progress."""
 _TOO_LARGE = re.compile(r"Vocabulary size too high \((\d+)\).*<= (\d+)")
 _TOO_SMALL = re.compile(r"smaller than required_chars. (\d+) vs (\d+)")
+
+
+class _Train(msgspec.Struct):
+    """To the process: train a model from files in a folder."""
+
+    folder: str
+    arguments: dict[str, Any]
+
+
+class _Trained(msgspec.Struct, tag="trained"):
+    """From the process: the folder has a file `model`."""
+
+
+class _Refused(msgspec.Struct, tag="refused"):
+    """From the process: what the library says."""
+
+    message: str
+
+
+_Reply = _Trained | _Refused
+
+
+_PROGRAM = Program(
+    module=__name__,
+    task="trains a SentencePiece model",
+    replies=_Reply,
+    stderr="piped",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +119,7 @@ def train_sentencepiece(
 
 def _prepare(
     folder: Path, ready: SpelledWords, seeds: Seeds, options: SentencePieceOptions
-) -> Train:
+) -> _Train:
     with open(folder / "words.tsv", "wb") as file:
         file.writelines(ready.lines())
     arguments: dict[str, object] = {
@@ -110,10 +135,10 @@ def _prepare(
         arguments["seed_sentencepieces_file"] = "seeds.tsv"
         if len(ready.words.data) + len(ready.words) > _MAX_UNITS:
             arguments["train_extremely_large_corpus"] = True
-    return Train(str(folder), arguments)
+    return _Train(str(folder), arguments)
 
 
-def _run(order: Train, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
+def _run(order: _Train, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
     """Run the trainer."""
     child = Child(_PROGRAM)
     child.send(order)
@@ -129,7 +154,7 @@ def _run(order: Train, options: SentencePieceOptions, num_seeds: int, advance: A
         raise EngineError("sentencepiece failed", why=why) from error
     finally:
         child.end()
-    if isinstance(reply, Refused):
+    if isinstance(reply, _Refused):
         raise _refusal(reply.message, options)
 
 
@@ -157,3 +182,22 @@ def _refusal(message: str, options: SentencePieceOptions) -> TokenmillError:
             hint="choose a larger vocabulary, or a lower coverage with byte fallback",
         )
     return EngineError("sentencepiece refused to train", why=message)
+
+
+def main() -> None:
+    """Train one model in a process, because the library may crash or be killed.
+
+    It writes its progress to standard error.
+    """
+    parent = Parent(_Train)
+    order, _ = parent.receive()
+    os.chdir(order.folder)  # the model stores file names, so they must be the same everywhere
+    import sentencepiece
+
+    with open("model", "wb") as file:
+        try:
+            sentencepiece.SentencePieceTrainer.Train(model_writer=file, **order.arguments)
+        except (RuntimeError, ValueError, OSError) as error:
+            parent.send(_Refused(str(error).encode(errors="backslashreplace").decode()))
+            return
+    parent.send(_Trained())

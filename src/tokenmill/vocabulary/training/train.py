@@ -22,7 +22,7 @@ from tokenmill.core.errors import InputChangedError, OutputConflictError, UserEr
 from tokenmill.core.records import Advance
 from tokenmill.encode.split_file import find_split
 from tokenmill.encode.words.splits import with_digits
-from tokenmill.run.pipeline import CountEvents, count
+from tokenmill.run.pipeline import count, counting_events
 from tokenmill.run.recipe.checks import make_count_recipe
 from tokenmill.store.counts.folder import (
     CountsFolder,
@@ -60,14 +60,6 @@ LONG_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class TrainEvents:
-    """Optional callbacks for the progress of a training."""
-
-    counting: CountEvents = field(default_factory=CountEvents)
-    advance: Advance = lambda stage, done, total: None
-
-
-@dataclass(frozen=True, slots=True)
 class TrainReport:
     """The result of training a tokenizer."""
 
@@ -86,7 +78,7 @@ def train(
     counting: Mapping[str, Any] | None = None,
     counts_folder: str | Path | None = None,
     overwrite: bool = False,
-    events: TrainEvents | None = None,
+    advance: Advance = lambda stage, done, total: None,
 ) -> TrainReport:
     """Train a tokenizer on texts, or on one folder of counts.
 
@@ -99,7 +91,6 @@ def train(
         UserError: options contradict each other, or the counts.
         TokenmillError: see `tokenmill.core.errors`.
     """
-    events = events or TrainEvents()
     template = read_template(options.special.chat_template)
     if counts_folder and Path(counts_folder).resolve().is_relative_to(Path(out).resolve()):
         why = "it is inside the folder of the tokenizer, which holds nothing else"
@@ -107,15 +98,15 @@ def train(
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder
         try:
-            counts = _counts(inputs, options, counting or {}, place, events.counting)
+            counts = _counts(inputs, options, counting or {}, place, advance)
         except (InputChangedError, OutputConflictError):
             if not overwrite or counts_folder is not None:
                 raise
             remove_folder(output.counts)  # those of a stopped run with other options
-            counts = _counts(inputs, options, counting or {}, place, events.counting)
+            counts = _counts(inputs, options, counting or {}, place, advance)
         given = _training_input(counts, options)
-        trained = MODELS[options.vocabulary.model](given, events.advance)
-        measured = [measure(each, given.words, events.advance) for each in trained.vocabularies]
+        trained = MODELS[options.vocabulary.model](given, advance)
+        measured = [measure(each, given.words, advance) for each in trained.vocabularies]
         config = config_files(options.vocabulary.model, given.specials.roles, template)
         training = _training(given, trained, measured, counts)
         training = output.publish(_files(trained, config), training)
@@ -128,7 +119,7 @@ def _counts(
     options: TrainOptions,
     counting: Mapping[str, Any],
     place: str | Path,
-    events: CountEvents,
+    advance: Advance,
 ) -> CountsFolder:
     """Open the counts that the inputs name, or count the inputs into a folder."""
     if len(inputs) == 1 and is_counts_folder(inputs[0]):
@@ -143,7 +134,7 @@ def _counts(
     digits = "keep" if vocabulary.model in OF_SENTENCEPIECE else vocabulary.digits
     values = {**counting, "split": options.split_name, "digits": digits}
     recipe = make_count_recipe({**values, "inputs": list(inputs), "out": str(place)})
-    return count(recipe, events=events).counts
+    return count(recipe, events=counting_events(advance)).counts
 
 
 def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
