@@ -26,6 +26,11 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slowest tests: at the end, one process would wait for another one's."""
+    items.sort(key=lambda item: item.path.name != "test_examples.py")
+
+
 def pytest_collection_finish() -> None:
     """Leave the modules and tests, which live to the end, out of every later garbage collection.
 

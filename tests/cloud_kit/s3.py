@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 from cloud_kit.processes import python_server
@@ -17,18 +19,31 @@ ENVIRONMENT = {
 }
 
 
+@cache
+def s3_server() -> int:
+    """The port on 127.0.0.1 of one server for all tests of a process: it takes seconds to start."""
+    opened = ExitStack()
+    atexit.register(opened.close)
+    return opened.enter_context(python_server(Path(__file__).with_name("s3_server.py")))
+
+
 @contextmanager
 def moto() -> Iterator[int]:
-    """Serve S3 with one empty bucket; the port on 127.0.0.1."""
-    with python_server(Path(__file__).with_name("s3_server.py")) as port:
-        make_bucket(port, BUCKET)
-        yield port
+    """Serve S3 with one empty bucket, and nothing else; the port on 127.0.0.1."""
+    ask(s3_server(), "POST", "/moto-api/reset")
+    make_bucket(s3_server(), BUCKET)
+    yield s3_server()
 
 
 def make_bucket(port: int, bucket: str) -> None:
     """Make an empty bucket."""
+    ask(port, "PUT", f"/{bucket}")
+
+
+def ask(port: int, method: str, path: str) -> None:
+    """Ask the server for something that it does."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("PUT", f"/{bucket}")
+    connection.request(method, path)
     assert connection.getresponse().status == 200
     connection.close()
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cloud_kit.s3 import moto, s3_environment
+from cloud_kit.s3 import s3_environment, s3_server
 
 
 @pytest.fixture(scope="session")
-def s3_port() -> Iterator[int]:
+def s3_port() -> int:
     """The port of a server on 127.0.0.1."""
     pytest.importorskip("obstore", reason="needs the extra cloud")
     pytest.importorskip("moto.server", reason="needs the package moto[server]")
-    with moto() as port:
-        yield port
+    return s3_server()
 
 
 @pytest.fixture
