@@ -5,7 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 DEMO_SETUP := $(VENV)/.installed-for-demo
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+# A line for each ten packages, so that one sees a slow network from a broken one.
+SHOWN := awk '/^Collecting / && ++found % 10 == 0 { print "  " found " packages found"; fflush() } \
+	/^Installing collected/ { print "  copying their files ..."; fflush() }'
+SHELL := /bin/bash
+.SHELLFLAGS := -eo pipefail -c
 
 .DEFAULT_GOAL := help
 
@@ -14,17 +19,17 @@ help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(SETUP): pyproject.toml requirements-dev.txt
-	@echo "installing everything that the tests use into $(VENV): takes a few minutes the first time ..."
-	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -r requirements-dev.txt
-	$(PIP_INSTALL) --no-deps -e .
+	@echo "installing everything that the tests use into $(VENV): 2.5 GB, 3 to 10 minutes ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) -r requirements-dev.txt | $(SHOWN)
+	@$(PIP_INSTALL) --no-deps -e . | $(SHOWN)
 	@touch $@ $(DEMO_SETUP)
 
 # Only what the demo runs: no PyTorch, no test tools.
 $(DEMO_SETUP): pyproject.toml requirements-dev.txt
-	@echo "installing tokenmill and its libraries into $(VENV) ..."
-	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --constraint requirements-dev.txt --editable . fastokens
+	@echo "installing tokenmill and its libraries into $(VENV): 0.5 GB, about a minute ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) --constraint requirements-dev.txt --editable . fastokens | $(SHOWN)
 	@touch $@
 
 .PHONY: demo
@@ -57,7 +62,7 @@ soak: $(SETUP)  ## long trials: 1,000 kills, a fault at each file-system call, f
 	$(BIN)/python -m pytest -m "soak and not cluster" --timeout 7200
 
 .PHONY: cluster
-cluster: $(SETUP)  ## tests on Slurm, Ray, Azurite and FUSE: installs them where it may, skips by name the rest
+cluster: $(SETUP)  ## tests on Slurm, Ray, JAX, Azurite and FUSE: installs them where it may, skips by name the rest
 	.ci/cluster --timeout 900
 
 .PHONY: readers

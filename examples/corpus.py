@@ -30,7 +30,7 @@ def small_dataset(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tokenmill.build(
             source_files(),
-            tokenizer=train_tokenizer(folder / "tokenizer.json"),
+            tokenizer=train_tokenizer(folder / "tokenizer.json", source_files()),
             out=corpus,
             separator="\n\n",
             sequence_length=ROW_LENGTH,
@@ -44,18 +44,20 @@ def source_files() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((library / package).glob("*.py"))]
 
 
-def train_tokenizer(path: Path) -> Path:
-    """A byte-level BPE, trained on the corpus itself."""
+def train_tokenizer(
+    path: Path, texts: list[Path], special_tokens: tuple[str, ...] = ("<|endoftext|>",)
+) -> Path:
+    """A small byte-level BPE, trained on some files."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=["<|endoftext|>"],
+        special_tokens=list(special_tokens),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train([str(source) for source in source_files()], trainer)
+    tokenizer.train([str(text) for text in texts], trainer)
     tokenizer.save(str(path))
     return path
 

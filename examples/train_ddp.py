@@ -16,11 +16,9 @@ digits.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from itertools import islice
-from pathlib import Path
 
 try:
     import torch
@@ -29,20 +27,28 @@ try:
 except ImportError as error:
     raise SystemExit(f"{error}\nnext: pip install '.[torch]'") from error
 
-import tokenmill
-from corpus import small_dataset
-from training import load_checkpoint, make_model, save_checkpoint, train_step
+from training import (
+    load_checkpoint,
+    make_model,
+    open_dataset,
+    parse_options,
+    save_checkpoint,
+    train_step,
+)
 
 
 def main() -> None:
     """Train on this rank's part of each global batch."""
-    options = parse_options()
+    options = parse_options(__doc__)
     device = join_process_group()
     rank, world_size = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        open_dataset(options)  # builds the small one if none was named
+    dist.barrier()
     dataset = open_dataset(options)
     loader = dataset.loader(
         options.plan,
-        global_batch_size=options.global_batch_size,
+        global_batch_size=options.batch_size,
         rank=rank,
         world_size=world_size,
         epochs=None,
@@ -83,43 +89,11 @@ def join_process_group() -> torch.device:
     return device
 
 
-def open_dataset(options: argparse.Namespace) -> tokenmill.Dataset:
-    """Open the dataset; rank 0 builds the small one first if none was named."""
-    if options.dataset is None:
-        if dist.get_rank() == 0:
-            small_dataset(options.out)
-        dist.barrier()
-        return tokenmill.open(options.out / "corpus")
-    if options.cache is None:
-        return tokenmill.open(options.dataset)
-    limit = options.cache_bytes or None
-    return tokenmill.open(options.dataset, cache=options.cache, cache_bytes=limit)
-
-
 def mean_over_ranks(value: float, device: torch.device) -> float:
     """The mean of a number over all ranks."""
     total = torch.tensor(float(value), dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return total.item() / dist.get_world_size()
-
-
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--dataset", help="a folder, s3://..., gs://... or az://...")
-    parser.add_argument("--cache", type=Path, help="a folder on a local disk, for buckets")
-    parser.add_argument("--cache-bytes", default="", help='for each rank, such as "200GB"')
-    parser.add_argument("--plan", help="needed if the dataset has several plans")
-    parser.add_argument("--out", type=Path, default=Path("examples/out"))
-    parser.add_argument("--steps", type=int, default=100, help="length of the whole training")
-    parser.add_argument("--interrupt-at", type=int, metavar="STEP", help="save and stop here")
-    parser.add_argument("--global-batch-size", type=int, default=16, help="rows over all ranks")
-    options = parser.parse_args()
-    options.stop = min(options.steps, options.interrupt_at or options.steps)
-    options.out.mkdir(parents=True, exist_ok=True)
-    return options
 
 
 if __name__ == "__main__":

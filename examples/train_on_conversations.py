@@ -15,13 +15,13 @@ from typing import Any
 
 try:
     import datasets
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
     from trl import SFTConfig, SFTTrainer
 except ImportError as error:
     raise SystemExit(f"{error}\nnext: pip install '.[all,examples]'") from error
 
 import tokenmill
+from corpus import train_tokenizer
 from tokenmill.hf import collator
 
 SEQUENCE_LENGTH = 128
@@ -43,30 +43,19 @@ def write_conversations(path: Path, count: int = 200) -> None:
             file.write(json.dumps({"messages": messages}) + "\n")
 
 
-def train_tokenizer(folder: Path, texts: Path) -> None:
+def save_tokenizer(folder: Path, texts: Path) -> None:
     """A small tokenizer that knows the special tokens of ChatML."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train(
-        [str(texts)],
-        trainers.BpeTrainer(
-            vocab_size=400,
-            special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
+    special_tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    file = train_tokenizer(folder.with_suffix(".json"), [texts], special_tokens)
     ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    known = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ends)
-    known.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_file=str(file), **ends).save_pretrained(folder)
 
 
 def packed_rows(work: Path) -> Any:
     """Build, pack and export: a data set with input_ids, labels and position_ids."""
     conversations = work / "conversations.jsonl"
     write_conversations(conversations)
-    train_tokenizer(work / "tokenizer", conversations)
+    save_tokenizer(work / "tokenizer", conversations)
     report = tokenmill.build(
         conversations, work / "tokenizer", work / "dataset",
         chat="messages", chat_template="chatml", sequence_length=SEQUENCE_LENGTH,

@@ -24,12 +24,13 @@ def parse_options(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dataset", type=Path, help="a dataset with a plan; else a small one")
-    parser.add_argument("--plan", help="a name, where the dataset has several plans")
+    parser.add_argument("--dataset", help="a dataset with a plan, local or s3://...; else small")
+    parser.add_argument("--cache", type=Path, help="folder on a local disk for data of a bucket")
+    parser.add_argument("--plan", help="needed if the dataset has several plans")
     parser.add_argument("--out", type=Path, default=Path("examples/out"), help="all that is made")
     parser.add_argument("--steps", type=int, default=100, help="of the whole training")
     parser.add_argument("--interrupt-at", type=int, metavar="STEP", help="save and stop here")
-    parser.add_argument("--batch-size", type=int, default=16, help="rows of a step")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows, over all ranks")
     parser.add_argument("--micro-batches", type=int, default=4, help="parts of a step")
     options = parser.parse_args()
     options.stop = min(options.steps, options.interrupt_at or options.steps)
@@ -39,6 +40,8 @@ def parse_options(description: str | None) -> argparse.Namespace:
 def open_dataset(options: argparse.Namespace) -> tokenmill.Dataset:
     """The dataset that was named, or the small one."""
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.cache is not None:
+        return tokenmill.open(options.dataset, cache=options.cache)
     return tokenmill.open(options.dataset or small_dataset(options.out))
 
 

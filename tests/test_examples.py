@@ -127,7 +127,7 @@ def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
 ) -> None:
     location = f"s3://{BUCKET}/corpus"
     shared, alone = tmp_path / "shared", tmp_path / "alone"
-    sizes = ["--global-batch-size", "4", "--steps", str(STEPS)]
+    sizes = ["--batch-size", "4", "--steps", str(STEPS)]
     with moto() as port:
         store = s3_environment(port)
         for name, value in store.items():

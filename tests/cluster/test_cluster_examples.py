@@ -155,12 +155,12 @@ def test_three_of_the_pods_build_what_one_machine_builds(
         "--tokenizer=/etc/tokenmill/tokenizer.json": f"--tokenizer={tokenizer_path}",
         "--out=s3://bucket/corpus": f"--out={tmp_path / 'out'}",
     }
-    words = [places.get(word, word) for word in agent["command"]]
+    words = [places.get(word, word) for word in agent["args"]]
     variables = {each["name"]: each["value"] for each in agent["env"]}
     variables["TMPDIR"] = str(tmp_path)
     pods = [
         subprocess.Popen(
-            command(*words[1:], small=False),
+            command(*words, small=False),
             env={**os.environ, **variables, "JOB_COMPLETION_INDEX": str(index)},
         )
         for index in range(3)
