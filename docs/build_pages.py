@@ -6,6 +6,7 @@ each such file below `repository/`, and the link is changed to lead there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from pathlib import Path
@@ -16,10 +17,13 @@ from mkdocs.structure.files import File, Files
 from tokenmill.cli import COMMANDS, parser_for
 from tokenmill.cli.parser import Parser
 from tokenmill.cli.tokenizers import ACTIONS
+from tokenmill.core.options import options_of
+from tokenmill.core.values import valid_values
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = "repository/"
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+OPTIONS = re.compile(r"<!-- options (.+?) -->")
 COMMAND_LINE = """\
 # Command line
 
@@ -41,13 +45,19 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Lead links that leave docs/ to the copies of their targets."""
+    """Lead links that leave docs/ to the copies of their targets, and fill in tables of options."""
 
     def changed(found: re.Match[str]) -> str:
         target = _in_site(_target(page.file.src_uri, found[1]))
         return "](" + os.path.relpath(target, os.path.dirname(page.file.src_uri) or ".")
 
-    return LINK.sub(changed, markdown)
+    return OPTIONS.sub(lambda found: _options(found[1].split()), LINK.sub(changed, markdown))
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> str:
+    """Let the search of pages that are opened from disk use our script, not one of another host."""
+    script = os.path.relpath("search-from-disk.js", os.path.dirname(page.file.dest_uri) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", script)
 
 
 def _outside(uri: str, files: Files) -> list[str]:
@@ -87,6 +97,19 @@ def _command(name: str, summary: str) -> str:
     for action in ACTIONS:
         parts.append(f"### tokenmill {name} {action}\n\n{_help(parser_for(name, action))}")
     return "\n".join(parts)
+
+
+def _options(structs: list[str]) -> str:
+    """A table of the fields of option structs, each given as MODULE:NAME."""
+    lines = ["| option | values | default | |", "|---|---|---|---|"]
+    for place in structs:
+        module, _, name = place.partition(":")
+        for option in options_of(getattr(importlib.import_module(module), name)).values():
+            values = valid_values(option.hint)
+            default = "required" if option.is_required else f"`{option.default!r}`"
+            cells = (f"`{option.name}`", values, default, option.description)
+            lines.append("".join(f"| {cell.replace('|', '&#124;')} " for cell in cells) + "|")
+    return "\n".join(lines) + "\n"
 
 
 def _help(parser: Parser) -> str:
