@@ -30,6 +30,8 @@ COMMANDS = {
     "cp": "copy a dataset and its plans between folders and buckets",
     "delete": "delete a dataset or an unfinished build from a bucket",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
+    "recipe": "print a recipe to edit, or the JSON Schema of recipes",
+    "completion": "print the completion script of a shell",
     "bench": "measure how fast each engine encodes with a tokenizer, on this machine",
 }
 OVERVIEW = """\

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from tokenmill.cli.parser import Events, Section
-from tokenmill.cli.recipe import RECIPE_SECTIONS, RecipeCommand
+from tokenmill.cli.recipe_command import RECIPE_SECTIONS, RecipeCommand
 from tokenmill.cli.tables import print_json
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tokenmill.cli.parser import Json
-from tokenmill.cli.recipe import RecipeCommand
+from tokenmill.cli.recipe_command import RecipeCommand
 
 
 class Estimate(RecipeCommand, kw_only=True):

@@ -143,6 +143,16 @@ class Parser(argparse.ArgumentParser):
             command, given=values, command_line=(*self.prog.split()[1:], *words)
         ), stores
 
+    def words(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
+        """Each flag with its description, its values if they are a choice, and if it takes one."""
+        for action in self._actions:
+            option = self._flags.get(action.dest, ("", None))[1]
+            about_it = option.description if option is not None else str(action.help)
+            choices = option.choices if option is not None and action.nargs != 0 else ()
+            for flag in (flag for flag in action.option_strings if flag.startswith("--")):
+                if action.help != argparse.SUPPRESS:
+                    yield flag, about_it, choices, action.nargs != 0
+
     def in_flags(self, error: OptionError) -> UserError:
         """The error about options as the user of this command typed them."""
         lines = [problem.said(self.flag) for problem in error.problems]

@@ -1,55 +1,105 @@
-"""The flags of a recipe: inputs, tokenizer and every option of every section."""
+"""`tokenmill recipe`: a recipe to edit, and the JSON Schema of recipes for editors."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
 
-from tokenmill.cli.parser import Command, Section
-from tokenmill.core.options import about
-from tokenmill.run.recipe.checks import SECTIONS, load_recipe, make_recipe, override
-from tokenmill.run.recipe.options import Inputs, Recipe, TokenizerName
-from tokenmill.run.recipe.tokenizer_section import recipe_options
-from tokenmill.store.exports import ExportSection
+import msgspec
 
-RECIPE_SECTIONS = (
-    *(Section(name, kind) for name, kind in SECTIONS.items()),
-    Section("export", ExportSection, "also write the rows of the plan as files", prefix="export-"),
-)
+from tokenmill.cli.parser import Command
+from tokenmill.core.options import Option, about, options_of
+from tokenmill.run.recipe.options import Recipe as RecipeOptions
+
+SCHEMA_FILE = "tokenmill-recipe.schema.json"
+HEAD = f"""\
+# yaml-language-server: $schema={SCHEMA_FILE}
+# With the line above, editors complete and check this file once you have run
+#   tokenmill recipe schema > {SCHEMA_FILE}
+# Every option is here. To set one of a section, remove the # before it and before its section.
+# Then: tokenmill build --config recipe.yaml
+
+"""
 
 
-class RecipeCommand(Command, kw_only=True):
-    """A command with a recipe: from a file, from flags, or from both."""
+class Recipe(Command, kw_only=True):
+    """Prints a file."""
 
-    common: ClassVar[tuple[str, ...]] = (
-        *("tokenizer", "out", "format", "text_field", "validation", "max_documents", "workers"),
-        *("sequence_length", "config", "overwrite"),
-    )
-    sections: ClassVar[tuple[Section, ...]] = RECIPE_SECTIONS
+    usage: ClassVar[str] = "{init,schema}"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill recipe init > recipe.yaml
+  tokenmill recipe schema > tokenmill-recipe.schema.json"""
 
-    inputs: Inputs = []
-    tokenizer: TokenizerName | None = None
-    config: Annotated[
-        str | None,
-        about("YAML recipe; flags override it", metavar="FILE"),
-    ] = None
-    set: Annotated[
-        list[str],
-        about("override one option of the recipe, e.g. resources.workers=8", metavar="A.B=C"),
-    ] = []
+    action: Annotated[
+        Literal["init", "schema"],
+        about(
+            "init: print a recipe with every option, commented out at its default; "
+            "schema: print the JSON Schema of recipes",
+            example="init",
+            positional="ACTION",
+        ),
+    ]
 
-    def recipe(self, out: str | None = None) -> Recipe:
-        """Make the recipe; `out` is its output unless the file names another.
+    def run(self) -> None:
+        """Print the file."""
+        if self.action == "init":
+            print(HEAD + "\n".join(_section_lines(RecipeOptions, "")))
+        else:
+            print(json.dumps(recipe_schema(), indent=2))
 
-        Raises:
-            UserError: the file cannot be read, or an option is wrong.
-        """
-        values: dict[str, Any] = load_recipe(self.config) if self.config else {}
-        values = override(values, self.set) if self.set else values
-        values = recipe_options(values, self.config or "", Recipe.__struct_fields__)
-        own = {"inputs": self.inputs, "tokenizer": self.tokenizer, "out": out}
-        values |= {name: value for name, value in own.items() if value}
-        for name in (*SECTIONS, "export"):
-            section = values.get(name) or {}
-            if name in self.given and isinstance(section, dict):
-                values[name] = {**section, **self.given[name]}
-        return make_recipe(values)
+
+def recipe_schema() -> dict[str, Any]:
+    """The JSON Schema of recipe files: also of texts such as "2GB" and "0.1%" for numbers."""
+    schema: dict[str, Any] = msgspec.json.schema(RecipeOptions)
+    for name, kind in (("Recipe", RecipeOptions), *_sections()):
+        found = schema["$defs"][name]
+        found["additionalProperties"] = False
+        for option in options_of(kind).values():
+            place = found["properties"][option.name]
+            place.pop("default", None)  # an editor would insert a whole section
+            if "unit" in option.extra or float in option.kinds:
+                about_it = {"description": place.pop("description", option.description)}
+                found["properties"][option.name] = {
+                    **about_it,
+                    "anyOf": [place, {"type": "string"}],
+                }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
+    for option in options_of(RecipeOptions).values():
+        for kind in option.kinds:
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                yield kind.__name__, kind
+
+
+def _section_lines(kind: type[msgspec.Struct], indent: str) -> Iterator[str]:
+    """The options of a struct as YAML; those of sections are commented out, with # and no space."""
+    sections = dict(_sections())
+    for option in options_of(kind).values():
+        section = next((each for each in option.kinds if each in sections.values()), None)
+        if section is None:
+            yield from _option_lines(option, indent)
+            continue
+        summary = (section.__doc__ or "").splitlines()[0]
+        yield f"\n# {summary}\n#{option.name}:"
+        yield from _section_lines(section, "  ")
+
+
+def _option_lines(option: Option, indent: str) -> Iterator[str]:
+    for line in textwrap.wrap(option.description, 96, break_on_hyphens=False):
+        yield f"{indent}# {line}"
+    yield f"{'#' if indent else ''}{indent}{option.name}: {_value(option)}".rstrip()
+
+
+def _value(option: Option) -> str:
+    """The default, or the example of an option that must be given, as YAML."""
+    if option.is_required and option.examples:
+        example = option.examples[0]
+        return json.dumps(example if option.item is None else [example])
+    if option.default in (msgspec.NODEFAULT, msgspec.UNSET):
+        return "[]" if option.item is not None else "".join(option.choices[:1])
+    return json.dumps(option.default)
