@@ -30,7 +30,7 @@ def small_dataset(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tokenmill.build(
             source_files(),
-            tokenizer=train_tokenizer(folder / "tokenizer.json", source_files()),
+            tokenizer=train_tokenizer(folder / "tokenizer.json"),
             out=corpus,
             separator="\n\n",
             sequence_length=ROW_LENGTH,
@@ -45,9 +45,11 @@ def source_files() -> list[Path]:
 
 
 def train_tokenizer(
-    path: Path, texts: list[Path], special_tokens: tuple[str, ...] = ("<|endoftext|>",)
+    path: Path,
+    texts: list[Path] | None = None,
+    special_tokens: tuple[str, ...] = ("<|endoftext|>",),
 ) -> Path:
-    """A small byte-level BPE, trained on some files."""
+    """A small byte-level BPE, trained on the corpus itself, or on other files."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -57,7 +59,7 @@ def train_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train([str(text) for text in texts], trainer)
+    tokenizer.train([str(text) for text in texts or source_files()], trainer)
     tokenizer.save(str(path))
     return path
 

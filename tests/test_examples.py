@@ -122,6 +122,24 @@ def test_trainer_goes_on_with_the_same_losses(forked: Run, dataset: Path, tmp_pa
     assert stopped_and_resumed(forked, script, dataset, tmp_path / "stopped") == whole
 
 
+def test_lightning_goes_on_with_the_same_losses(forked: Run, dataset: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    assert falls(stopped_and_resumed(forked, "train_with_lightning.py", dataset, tmp_path))
+
+
+def test_larger_vocabularies_need_fewer_tokens(tmp_path: Path) -> None:
+    printed = run("train_tokenizers.py", "--out", str(tmp_path))
+    ratios = re.findall(r"vocabulary-(\d+): (\S+) bytes a token", printed)
+    assert [int(size) for size, _ in ratios] == [512, 1024, 4096]
+    assert sorted(ratios, key=lambda each: float(each[1])) == ratios
+
+
+def test_every_example_is_listed() -> None:
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("cluster/*")]:
+        assert f"({path.relative_to(EXAMPLES)})" in listed or path.name == "run_notebook.py"
+
+
 def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
     forked: Run, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
