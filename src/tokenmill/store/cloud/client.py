@@ -19,7 +19,7 @@ from tokenmill.store.cloud.failures import Doing
 from tokenmill.store.cloud.loop import request_loop, wait
 from tokenmill.store.cloud.names import WEB, ObjectName
 from tokenmill.store.cloud.reach import require_reachable
-from tokenmill.store.cloud.stores import endpoint_of, open_store
+from tokenmill.store.cloud.stores import endpoint_of, open_bucket
 
 READS_AT_ONCE = 64
 READS_AHEAD = 1024
@@ -266,7 +266,7 @@ class Client:
         """Return the store, reopened if it still is the one with expired credentials."""
         with self._lock:
             if self._store is None or self._store is expired:
-                self._store = open_store(self._name)
+                self._store = open_bucket(self._name)
             return self._store
 
 

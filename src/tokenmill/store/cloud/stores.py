@@ -54,7 +54,7 @@ _AZURE_CONNECTION = {
 }
 
 
-def open_store(name: ObjectName) -> Any:
+def open_bucket(name: ObjectName) -> Any:
     """Open the store of a location, without sending a request; paths are relative to `name`.
 
     Raises:
