@@ -40,7 +40,7 @@ def test_expired_credentials_are_renewed_once(
     """Row 11 of the fault matrix."""
     client = open_client(f"s3://{bucket.name}")
     client.put("a", b"hello")
-    opened = stores.open_store
+    opened = stores.open_bucket
 
     def renewed(*arguments: Any) -> Any:
         proxy.refuse = None
