@@ -46,7 +46,7 @@ def test_expired_credentials_are_renewed_once(
         proxy.refuse = None
         return opened(*arguments)
 
-    monkeypatch.setattr("tokenmill.store.cloud.client.open_store", renewed)
+    monkeypatch.setattr("tokenmill.store.cloud.client.open_bucket", renewed)
     proxy.refuse = refusal
     before = proxy.num_requests
     assert client.get("a") == b"hello"
