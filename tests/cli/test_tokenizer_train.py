@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from conftest import Printed
 from tokenmill.cli import main
+from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS, SPLITS
 
 
 def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: Printed) -> None:
@@ -31,3 +35,10 @@ def test_a_longest_token_of_spaces_is_visible(tmp_path: Path, capsys: Printed) -
     command = ["tokenizer", "train", str(corpus), "--out", str(tmp_path / "T"), "--workers", "1"]
     assert main([*command, "--vocabulary", "300", "--whitespace-runs", "8"]) == 0
     assert f"  longest  23 characters; '{' ' * 23}' '" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["count", "train"])
+def test_the_help_names_every_split(command: str, capsys: Printed) -> None:
+    assert main(["tokenizer", command, "--help"]) == 0
+    shown = re.split(r"[\s,;():]+", capsys.readouterr().out)
+    assert {*SPLITS, *SENTENCEPIECE_SPLITS} <= {*shown}

@@ -370,3 +370,14 @@ def test_parity_is_for_the_group_that_is_worst_off(tmp_path: Path) -> None:
     assert lengths[0] > max(lengths[1:])
     with pytest.raises(UserError, match="parity: takes no weight"):
         trained(tmp_path / "T", counts, parity="base", weight=["de=2"])
+
+
+def test_parity_by_bytes_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    counts = counted(tmp_path / "counts", {"de": TEXTS[1:2], "ru": TEXTS[2:3]})
+    told = [{}, {"parity_counts": counts}, {"byte_premium": ["ru=1.8"]}]
+    warned = []
+    for number, options in enumerate(told):
+        trained(tmp_path / str(number), counts, vocabulary=260, parity="base", **options)
+        warned.append([record.getMessage() for record in caplog.records])
+        caplog.clear()
+    assert warned == [[training.PARITY_WARNING], [], []]

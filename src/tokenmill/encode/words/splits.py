@@ -123,6 +123,9 @@ SPLITS = {
 }
 """Splits by name. `cl100k` is OpenAI's pattern as written in tokenizer.json files; Llama 3 uses it,
 too. Published SentencePiece models become `metaspace`, each with its own normalizer."""
+BYTE_SPLITS = [name for name, split in SPLITS.items() if split.byte_level]
+CHARACTER_SPLITS = [name for name in SPLITS if name not in BYTE_SPLITS]
+"""Splits whose words are characters, not bytes."""
 
 
 def named_split(name: str) -> Split:

@@ -14,7 +14,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import about
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.words.splits import Digits
+from tokenmill.encode.words.splits import (
+    BYTE_SPLITS,
+    CHARACTER_SPLITS,
+    SENTENCEPIECE_SPLITS,
+    Digits,
+)
 from tokenmill.pack.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
@@ -314,8 +319,9 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     split: Annotated[
         str,
         about(
-            "how texts are cut into words: gpt2, cl100k, o200k, llama3, qwen2, ..., "
-            "or the tokenizer.json of a tokenizer with another split"
+            "how texts are split into words, by name or like a tokenizer.json. Over bytes: "
+            f"{', '.join(BYTE_SPLITS)}; over characters: {', '.join(CHARACTER_SPLITS)}; for "
+            f"SentencePiece: {', '.join(SENTENCEPIECE_SPLITS)}"
         ),
     ]
     digits: Annotated[

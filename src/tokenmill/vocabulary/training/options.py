@@ -23,7 +23,12 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
-from tokenmill.encode.words.splits import Digits
+from tokenmill.encode.words.splits import (
+    BYTE_SPLITS,
+    CHARACTER_SPLITS,
+    SENTENCEPIECE_SPLITS,
+    Digits,
+)
 from tokenmill.run.recipe.checks import section_of
 
 Model = Literal[
@@ -64,8 +69,12 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     split: Annotated[
         str | None,
         Meta(
-            description="how texts are split into words: gpt2, cl100k, o200k, llama3, qwen, ..., "
-            "or like a tokenizer.json (default: llama3 for bpe)"
+            description="how texts are split into words, by name or like a tokenizer.json. "
+            f"bpe: {', '.join(BYTE_SPLITS)} (default: {DEFAULT_SPLITS['bpe']}); bpe, wordpiece "
+            f"and wordlevel: {', '.join(CHARACTER_SPLITS)} (default: "
+            f"{DEFAULT_SPLITS['wordpiece']} for wordpiece, {DEFAULT_SPLITS['wordlevel']} for "
+            f"wordlevel); unigram and sentencepiece-*: {', '.join(SENTENCEPIECE_SPLITS)} (default: "
+            f"{DEFAULT_SPLITS['unigram']})"
         ),
     ] = None
     vocabulary: Annotated[
@@ -169,7 +178,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
         Literal["base", "window"] | None,
         Meta(
             description="bpe: choose each merge for the group compressed worst; window skips "
-            "groups that had many recent merges"
+            "groups that had many recent merges; use it with --parity-counts"
         ),
     ] = None
     parity_counts: Annotated[

@@ -11,6 +11,7 @@ Every step depends only on the one before, so the same inputs give the same byte
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,7 @@ from tokenmill.vocabulary.training.special_tokens import special_tokens, usual_r
 from tokenmill.vocabulary.training.training_input import TrainedModel, TrainingInput
 from tokenmill.vocabulary.training.word_models import learn_whole_words, learn_word_pieces
 
+LOGGER = logging.getLogger(__name__)
 MODELS: dict[Model, Callable[[TrainingInput, Advance], TrainedModel]] = {
     "bpe": learn_bpe,
     "wordpiece": learn_word_pieces,
@@ -57,6 +59,10 @@ MODELS: dict[Model, Callable[[TrainingInput, Advance], TrainedModel]] = {
 }
 LONG_CHARACTERS = 128
 """Longer tokens get a note."""
+PARITY_WARNING = (
+    "without parallel texts, --parity compares groups by bytes per token, and can leave them less "
+    "equal than --alpha 0.3 does; add --parity-counts COUNTS, or --byte-premium GROUP=NUMBER"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,9 @@ def train(
     if counts_folder and Path(counts_folder).resolve().is_relative_to(Path(out).resolve()):
         why = "it is inside the folder of the tokenizer, which holds nothing else"
         raise UserError("the counts cannot be kept there", where=str(counts_folder), why=why)
+    groups = options.groups
+    if groups.parity and not (groups.parity_counts or groups.byte_premium):
+        LOGGER.warning(PARITY_WARNING)
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder
         try:
