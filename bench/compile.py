@@ -106,9 +106,7 @@ def first_plan(dataset: str, strategy: str, folder: str) -> None:
     """Plan a small dataset."""
     import tokenmill
 
-    tokenmill.make_plan(
-        dataset, packing=strategy, sequence_length=LENGTH, folder=Path(folder) / "plan"
-    )
+    tokenmill.pack(dataset, packing=strategy, sequence_length=LENGTH, folder=Path(folder) / "plan")
 
 
 def comparison(dataset: str) -> None:
@@ -180,7 +178,7 @@ def build(folder: Path, tokenizer: str) -> str:
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     end = "<|endoftext|>"
     tokenmill.build([source], tokenizer=tokenizer, out=out, eos=end)
-    tokenmill.make_plan(out, sequence_length=LENGTH, name="plan")
+    tokenmill.pack(out, sequence_length=LENGTH, name="plan")
     return str(out)
 
 

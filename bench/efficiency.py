@@ -43,8 +43,8 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 import measure
 import tokenmill
 from tokenmill.load.batches import Batches
-from tokenmill.pack.options import Packing
-from tokenmill.pack.planning import PlanReport
+from tokenmill.packing.options import Packing
+from tokenmill.packing.planning import PlanReport
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -102,7 +102,7 @@ def make_plans(
     asked |= {name: {"packing": name} for name in packings}
     plans = {}
     for number, (name, own) in enumerate(asked.items()):
-        report = tokenmill.make_plan(dataset, folder=folder / f"plan-{number}", **own, **options)
+        report = tokenmill.pack(dataset, folder=folder / f"plan-{number}", **own, **options)
         lengths = np.asarray(report.plan.lengths, np.int64)
         firsts = report.plan.offsets[:-1]
         costs, sizes = np.add.reduceat(lengths**2, firsts), np.add.reduceat(lengths, firsts)

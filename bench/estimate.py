@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tokenmill
 from tokenmill.api.building import recipe
-from tokenmill.report.estimate import estimate
+from tokenmill.reports.estimate import estimate
 
 
 def main() -> None:

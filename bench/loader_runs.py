@@ -351,7 +351,7 @@ def make_plan(folder: Path, length: int) -> str:
 
     name = f"best-fit-{length}"
     if not (folder / "plans" / name / "plan.json").is_file():
-        tokenmill.make_plan(folder, sequence_length=length)
+        tokenmill.pack(folder, sequence_length=length)
     return name
 
 

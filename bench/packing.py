@@ -49,9 +49,9 @@ def draw(count: int, path: Path) -> None:
 def plan(path: str, length: int, *, local: bool) -> None:
     """Plan once in this process, and print how long each part took."""
     from tokenmill.kernels.interpreted import MOST_STEPS
-    from tokenmill.pack.figures import Ledger
-    from tokenmill.pack.options import PackOptions
-    from tokenmill.pack.window import Window, pack_window
+    from tokenmill.packing.figures import Ledger
+    from tokenmill.packing.options import PackOptions
+    from tokenmill.packing.window import Window, pack_window
     from tokenmill.store.plan import PlanWriter
 
     lengths = np.load(path, mmap_mode="r")

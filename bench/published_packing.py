@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill.core.records import Int64Array, Segments
-from tokenmill.pack import balanced
-from tokenmill.pack.histogram import best_fit, longest_pack_first, shortest_pack_first
-from tokenmill.pack.optimal import fewest_sequences, lp_bound
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategy import Pieces
+from tokenmill.packing import balanced
+from tokenmill.packing.histogram import best_fit, longest_pack_first, shortest_pack_first
+from tokenmill.packing.optimal import fewest_sequences, lp_bound
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.strategy import Pieces
 
 PLANS = {
     "shortest-pack-first": shortest_pack_first,

@@ -24,7 +24,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.sources import find_sources
-from tokenmill.report.tokenizers.subject import open_subject
+from tokenmill.reports.tokenizers.subject import open_subject
 from tokenmill.run.units.attempt import document_hashes
 
 BATCH_BYTES = 1 << 20

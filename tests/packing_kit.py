@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.records import Int32Array, Segments, Sequences
-from tokenmill.pack.figures import Figures, Ledger
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.strategies import STRATEGIES
-from tokenmill.pack.strategy import Pieces
-from tokenmill.pack.window import PackedWindow, Window, pack_window
+from tokenmill.packing.figures import Figures, Ledger
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.strategies import STRATEGIES
+from tokenmill.packing.strategy import Pieces
+from tokenmill.packing.window import PackedWindow, Window, pack_window
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.manifest import FileEntry

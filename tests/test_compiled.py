@@ -296,7 +296,7 @@ def test_a_folder_that_others_can_change_is_not_used(
         ("tokenmill.cli.build", "numpy numba pyarrow asyncio yaml"),
         (
             "tokenmill.cli.build, tokenmill.cli.display, tokenmill.run.pipeline, "
-            "tokenmill.run.worker, tokenmill.report.verify",
+            "tokenmill.run.worker, tokenmill.reports.verify",
             "numba",
         ),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.core.errors import UserError
-from tokenmill.pack.costs import (
+from tokenmill.packing.costs import (
     SHAPES,
     ModelShape,
     custom_shape,

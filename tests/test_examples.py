@@ -22,7 +22,6 @@ import pytest
 
 import tokenmill
 from cloud_kit.s3 import BUCKET, moto, s3_environment
-from tokenmill.store.copying.copy import copy_dataset
 
 if TYPE_CHECKING:
     from model import GPT
@@ -150,7 +149,7 @@ def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
         store = s3_environment(port)
         for name, value in store.items():
             monkeypatch.setenv(name, value)
-        copy_dataset(dataset, location)
+        tokenmill.copy(dataset, location)
         remote = [*sizes, "--dataset", location, "--cache", str(tmp_path / "cache")]
         stop = ["--out", str(shared), "--interrupt-at", str(STOP)]
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

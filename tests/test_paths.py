@@ -16,7 +16,7 @@ from tokenmill.hf.tokenizer import CausalLMTokenizer
 from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.sources import find_sources
-from tokenmill.report.tokenizers.subject import open_tokenizer
+from tokenmill.reports.tokenizers.subject import open_tokenizer
 from tokenmill.run.recipe.checks import load_recipe
 
 URLS = [
@@ -76,7 +76,7 @@ def dataset(tokenizer_path: Path, tmp_path_factory: pytest.TempPathFactory) -> D
     folder = tmp_path_factory.mktemp("dataset")
     source = write_jsonl(folder / "a.jsonl", ["one two", "three"])
     built = tokenmill.build(source, tokenizer_path, folder / "out", workers=1)
-    tokenmill.make_plan(built.dataset, sequence_length=8)
+    tokenmill.pack(built.dataset, sequence_length=8)
     return Dataset(built.dataset.folder)
 
 
@@ -92,10 +92,10 @@ ENTRANCES = {
     "plan to verify": lambda url, t, d: tokenmill.verify(d.folder, plans=[url]),
     "view": lambda url, t, d: tokenmill.view_document(url, 0),
     "plan": lambda url, t, d: d.batches(url, batch_size=1),
-    "dataset to pack": lambda url, t, d: tokenmill.make_plan(url, sequence_length=8),
-    "plan's folder": lambda url, t, d: tokenmill.make_plan(d, folder=url, sequence_length=8),
-    "export": lambda url, t, d: tokenmill.export_rows(d, "best-fit-8", url),
-    "dataset to export": lambda url, t, d: tokenmill.export_rows(url, "best-fit-8", "out"),
+    "dataset to pack": lambda url, t, d: tokenmill.pack(url, sequence_length=8),
+    "plan's folder": lambda url, t, d: tokenmill.pack(d, folder=url, sequence_length=8),
+    "export": lambda url, t, d: tokenmill.export(d, "best-fit-8", url),
+    "dataset to export": lambda url, t, d: tokenmill.export(url, "best-fit-8", "out"),
     "tokenizer to compare": lambda url, t, d: tokenmill.check_tokenizer(d, url),
     "tokenizer to show": lambda url, t, d: open_tokenizer(url),
     "text": lambda url, t, d: TextCorpus([url], Fields()),

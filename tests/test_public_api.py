@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -17,10 +18,11 @@ import pytest
 
 import tokenmill
 from tokenmill.api import options
+from tokenmill.cli import COMMANDS
 from tokenmill.encode.words.splits import Digits
 from tokenmill.load.columns import MaskedLM
 from tokenmill.load.fill_in_middle import FillInMiddle
-from tokenmill.pack.options import LongDocuments, Packing, PackOptions
+from tokenmill.packing.options import LongDocuments, Packing, PackOptions
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.run.recipe.options import (
     ChatOptions,
@@ -63,6 +65,18 @@ def test_every_listed_name_exists_and_can_be_imported() -> None:
     everything: dict[str, Any] = {}
     exec("from tokenmill import *", everything)
     assert set(typed) <= everything.keys()
+
+
+def test_no_public_name_is_that_of_a_submodule_which_an_import_would_put_in_its_place() -> None:
+    submodules = {module.name for module in pkgutil.iter_modules(tokenmill.__path__)}
+    assert "packing" in submodules
+    assert not submodules & {*dir(tokenmill), "report"}
+
+
+@pytest.mark.parametrize("name", ["build", "pack", "export", "estimate", "analyze", "verify"])
+def test_a_command_has_its_name_in_python(name: str) -> None:
+    assert name in COMMANDS
+    assert callable(getattr(tokenmill, name))
 
 
 def test_there_are_no_other_names() -> None:
@@ -183,13 +197,13 @@ tokenmill.estimate("data/", "t.json", format="jsonl", max_documents=10)
 tokenmill.estimate("data/", "t.json", format=3)  # arg-type
 tokenmill.recipe(["a", "b"], "t.json", "out/", keep=("url",), eos=2)
 tokenmill.recipe("a", "t.json", "out/", keep=3)  # arg-type
-tokenmill.make_plan("out/", sequence_length=4096, packing="best-fit")
-tokenmill.make_plan("out/", sequence_length=4096, packing="bestfit")  # arg-type
-tokenmill.make_plan("out/", seq_len=4096)  # call-arg
+tokenmill.pack("out/", sequence_length=4096, packing="best-fit")
+tokenmill.pack("out/", sequence_length=4096, packing="bestfit")  # arg-type
+tokenmill.pack("out/", seq_len=4096)  # call-arg
 tokenmill.compare_plans("out/", sequence_length=4096)
 tokenmill.compare_plans("out/", length=4096)  # call-arg
-tokenmill.export_rows("out/", "plan", "rows/", format="npy", columns=["labels"])
-tokenmill.export_rows("out/", "plan", "rows/", format="csv")  # arg-type
+tokenmill.export("out/", "plan", "rows/", format="npy", columns=["labels"])
+tokenmill.export("out/", "plan", "rows/", format="csv")  # arg-type
 dataset = tokenmill.open("out/")
 dataset.loader(batch_size=8, shuffle="blocks", epochs=None, labels="next")
 dataset.loader(batchsize=8)  # call-arg

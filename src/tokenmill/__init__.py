@@ -4,7 +4,7 @@ import tokenmill
 
 report = tokenmill.build("data/", tokenizer="tokenizer.json", out="corpus/")
 tokenmill.verify("corpus/")
-tokenmill.make_plan("corpus/", sequence_length=4096)
+tokenmill.pack("corpus/", sequence_length=4096)
 dataset = tokenmill.open("corpus/")
 dataset.shards[0].document(0)  # token ids of the first document
 

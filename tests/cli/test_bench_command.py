@@ -16,8 +16,8 @@ from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.report import bench
-from tokenmill.report.bench import Arrangement, arrangements_for, take_documents
+from tokenmill.reports import bench
+from tokenmill.reports.bench import Arrangement, arrangements_for, take_documents
 
 SINGLE = Arrangement(encoder="tokenizers", batch_size=1)
 BATCH = Arrangement(encoder="tokenizers", batch_size=2, threads=2)

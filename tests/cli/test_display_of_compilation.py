@@ -11,7 +11,7 @@ import pytest
 
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
-from tokenmill.pack import planning as packing
+from tokenmill.packing import planning as packing
 
 
 @pytest.mark.parametrize("as_json", [False, True])

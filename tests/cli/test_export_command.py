@@ -14,8 +14,8 @@ import pytest
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import pack
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import pack
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ KILLED = """
 import os, signal, sys
 from tokenmill.cli import main
 from tokenmill.load.export import rows
-from tokenmill.pack import planning
+from tokenmill.packing import planning
 from tokenmill.run.tasks import encode
 
 owner, name, calls = {

@@ -13,7 +13,7 @@ from corpora import contents
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
-from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.read import units
 from tokenmill.run.recipe.checks import (
     load_recipe,

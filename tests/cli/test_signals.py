@@ -193,7 +193,7 @@ def test_a_signal_at_any_moment_ends_with_its_number_and_the_next_run_makes_the_
     made, clean, plan = tmp_path / "made", tmp_path / "clean", tmp_path / "plan"
     write_corpus(tmp_path / "data", num_files=2, per_file=300)
     tokenmill.build(tmp_path / "data", tokenizer_path, clean, workers=1)
-    tokenmill.make_plan(clean, folder=plan, sequence_length=64)
+    tokenmill.pack(clean, folder=plan, sequence_length=64)
     build: list[object] = ["build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", made]
     commands: dict[str, list[object]] = {
         "build": [*build, "--workers", 1],

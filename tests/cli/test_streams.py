@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pa
     write_corpus(folder / "data", num_files=1, per_file=20)
     for name in ("dataset", "damaged"):
         tokenmill.build(folder / "data", tokenizer_path, folder / name, workers=1)
-    tokenmill.make_plan(folder / "dataset", name="plan", sequence_length=64)
+    tokenmill.pack(folder / "dataset", name="plan", sequence_length=64)
     tokens = folder / "damaged" / "tokens" / "00000000-000000.bin"
     tokens.write_bytes(bytes(len(tokens.read_bytes())))
     return folder

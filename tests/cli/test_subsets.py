@@ -12,7 +12,7 @@ from corpora import documents, tokenmill_here, write_corpus
 
 import tokenmill as library
 from tokenmill.core.errors import VerificationError
-from tokenmill.report.contents import SubsetCounts, count_subsets
+from tokenmill.reports.contents import SubsetCounts, count_subsets
 
 FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "format.md"
 

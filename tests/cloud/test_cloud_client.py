@@ -12,7 +12,7 @@ from tokenmill.core.errors import (
     TokenmillError,
     UserError,
 )
-from tokenmill.report.status import build_status
+from tokenmill.reports.status import build_status
 from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
 
 

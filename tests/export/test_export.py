@@ -28,8 +28,8 @@ from tokenmill.load.export import writers
 from tokenmill.load.export.rows import export
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import pack
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import pack
 from tokenmill.read import units
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset

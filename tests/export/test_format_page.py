@@ -37,7 +37,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> P
 
 
 def exported(plan: tokenmill.Plan, dataset: Path, folder: Path, column: str, **options: Any) -> Any:
-    tokenmill.export_rows(dataset, plan, folder, format="npy", seed=7, **options)
+    tokenmill.export(dataset, plan, folder, format="npy", seed=7, **options)
     files = sorted(folder.glob(f"rows-32-*.{column}.npy"))
     return np.concatenate([np.load(path) for path in files])
 
@@ -55,9 +55,7 @@ def segments(plan: tokenmill.Plan, sequence: int) -> list[tuple[int, int, int]]:
 def test_a_stranger_finds_the_sequence_of_each_row(
     dataset: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    plan = tokenmill.make_plan(
-        dataset, folder=tmp_path / "plan", sequence_length=32, **options
-    ).plan
+    plan = tokenmill.pack(dataset, folder=tmp_path / "plan", sequence_length=32, **options).plan
     rows = exported(plan, dataset, tmp_path / "rows", "input_ids")
     order, documents = order_of_the_page(plan, seed=7), all_documents(dataset)
     assert sorted(order) == list(range(len(plan)))

@@ -19,8 +19,8 @@ from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, OutputConflictError, UserError
 from tokenmill.load.export import rows as export_rows
 from tokenmill.load.export.rows import export
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import pack
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import pack
 from tokenmill.store import files
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions

@@ -39,7 +39,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pa
     tokenmill.train_tokenizer(folder / "other", folder / "other-trained", vocabulary=300, workers=1)
     dataset = folder / "corpus-built"
     for name, length in (("old", 32), ("plan", 64)):
-        tokenmill.make_plan(dataset, folder=folder / name, sequence_length=length)
+        tokenmill.pack(dataset, folder=folder / name, sequence_length=length)
     return folder
 
 

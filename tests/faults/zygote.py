@@ -52,8 +52,8 @@ def learn(modules: list[str]) -> None:
 def warm_up() -> None:
     """Compile what commands compile, without starting a thread: a fork would lose it."""
     from tokenmill.kernels.interpreted import MOST_STEPS
-    from tokenmill.pack.comparison import warm_up
-    from tokenmill.pack.options import PackOptions
+    from tokenmill.packing.comparison import warm_up
+    from tokenmill.packing.options import PackOptions
 
     warm_up(PackOptions(sequence_length=64), MOST_STEPS + 1)
 

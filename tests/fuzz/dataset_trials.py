@@ -34,7 +34,7 @@ import xxhash
 import tokenmill
 from tokenmill.cli import main as tokenmill_command
 from tokenmill.core.errors import TokenmillError
-from tokenmill.report.inspect import edge_views
+from tokenmill.reports.inspect import edge_views
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.digests import block_digests, file_digest
 
@@ -212,14 +212,14 @@ def uses(folder: Path, out: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "inspect sequence", command("inspect", str(folder), "--plan", "a", "--sequence", "1")
     yield (
         "pack",
-        lambda: tokenmill.make_plan(folder, name="new", sequence_length=16),
+        lambda: tokenmill.pack(folder, name="new", sequence_length=16),
     )
     yield "export", export("npy")
     yield "export buckets", lambda: _export(folder, out / "buckets", "parquet", "buckets")
 
 
 def _export(folder: Path, out: Path, form: str, plan: str = "a") -> None:
-    tokenmill.export_rows(folder, plan, out, format=form)
+    tokenmill.export(folder, plan, out, format=form)
     dataset = tokenmill.open(folder)
     for path in out.glob("*.input_ids.npy"):
         _require_known(np.load(path), dataset)

@@ -30,9 +30,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Pat
         out = folder / "dataset"
         options = {"no_loss": "mask", "keep": ["lang"], "validation": 0.2}
         tokenmill.build(path, tokenizer_path, out, workers=1, **options)
-        tokenmill.make_plan(out, name="a", sequence_length=32, long_documents="sliding-window",
+        tokenmill.pack(out, name="a", sequence_length=32, long_documents="sliding-window",
                             overlap=2)  # fmt: skip
-        tokenmill.make_plan(out, name="buckets", sequence_length=64, packing="length-buckets",
+        tokenmill.pack(out, name="buckets", sequence_length=64, packing="length-buckets",
                             smallest_bucket=16)  # fmt: skip
     return out
 

@@ -213,7 +213,7 @@ def tokenizers(folder: Path) -> Iterator[tuple[str, Any]]:
 def exports(folder: Path) -> Iterator[tuple[str, Any]]:
     """The rows of a plan in each format, as their official readers give them."""
     out = built("a.jsonl", json_lines(), folder / "dataset", "byte-bpe.json", max_bad=0.5)
-    tokenmill.make_plan(out, name="plan", sequence_length=32)
+    tokenmill.pack(out, name="plan", sequence_length=32)
     for form, columns in (
         ("npy", ["input_ids"]),
         ("npy", ["input_ids", "labels", "position_ids"]),
@@ -223,7 +223,7 @@ def exports(folder: Path) -> Iterator[tuple[str, Any]]:
     ):
         name = f"{form} of {', '.join(columns)}"
         rows = folder / name
-        tokenmill.export_rows(out, "plan", rows, format=form, columns=columns, sequences_per_file=7)
+        tokenmill.export(out, "plan", rows, format=form, columns=columns, sequences_per_file=7)
         yield name, digest(json.dumps(read_rows(rows, form)).encode())
 
 

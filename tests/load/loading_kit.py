@@ -19,8 +19,8 @@ from tokenmill import Dataset
 from tokenmill.core.records import Segments, Sequences
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.window import row_format
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.window import row_format
 from tokenmill.store.plan import Plan, PlanWriter
 
 EOS, PAD, MASK = 0, 10, 11

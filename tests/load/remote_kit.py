@@ -49,7 +49,7 @@ def blocks_of_digits(folder: Path, seed: int = 0, **options: Any) -> Dataset:
             **options,
         ).dataset
     assert dataset is not None
-    tokenmill.make_plan(dataset, name="a", sequence_length=SEQUENCE_LENGTH)
+    tokenmill.pack(dataset, name="a", sequence_length=SEQUENCE_LENGTH)
     return tokenmill.open(dataset.folder)
 
 

@@ -52,7 +52,7 @@ def sharded(folder: Path, per_shard: int, num_shards: int = 3, seed: int = 0) ->
         dataset = tokenmill.build(files, tokenizer, folder / "dataset", **options).dataset
     assert len(dataset.shards) == num_shards
     for name, options in PLANS.items():
-        tokenmill.make_plan(dataset, name=name, **options)
+        tokenmill.pack(dataset, name=name, **options)
     return dataset
 
 

@@ -36,7 +36,7 @@ def dataset_of(tmp_path: Path) -> DigitDataset:
 
     def make(texts: list[str], tokenizer: Path | None = None, **options: Any) -> Dataset:
         dataset = digits(tmp_path / f"{next(numbers)}", texts, tokenizer)
-        tokenmill.make_plan(dataset, name="only", **options)
+        tokenmill.pack(dataset, name="only", **options)
         return tokenmill.open(dataset.folder)
 
     return make
@@ -446,7 +446,7 @@ def several_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One shard whose tokens and whose index are several blocks; batches go through it in order."""
     texts = [str(11**11 + number**2 % 10**11).replace("0", "9")[-11:] for number in range(9000)]
     dataset = digits(tmp_path_factory.mktemp("blocks") / "corpus", texts)
-    tokenmill.make_plan(dataset, name="only", sequence_length=60, packing="next-fit")
+    tokenmill.pack(dataset, name="only", sequence_length=60, packing="next-fit")
     sizes = {part: dataset.shards[0].path(part).stat().st_size for part in ("bin", "idx")}
     assert sizes == {"bin": 9000 * 12 * 2, "idx": HEADER.size + 9000 * 12 + 9001 * 8}
     return dataset.folder

@@ -259,7 +259,7 @@ def test_a_curriculum_of_a_plan_keeps_the_steps_of_ranks(
     texts = ["1" * (1 + number % 7) for number in range(64)]
     path = write_jsonl(tmp_path / "a.jsonl", texts)
     dataset = tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1).dataset
-    plan = tokenmill.make_plan(dataset, sequence_length=16, packing="balanced", ranks=4).plan
+    plan = tokenmill.pack(dataset, sequence_length=16, packing="balanced", ranks=4).plan
     curriculum = Curriculum.of_plan(plan, dataset, 4, (Phase(by="depth"),), seed=3)
     steps = [sorted(curriculum.batch(step).tolist()) for step in range(curriculum.num_steps)]
     assert sorted(steps) == [[n, n + 1, n + 2, n + 3] for n in range(0, len(plan), 4)]

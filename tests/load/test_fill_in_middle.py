@@ -164,7 +164,7 @@ PLANNED: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def plans(folder: Path, many: Dataset) -> list[Plan]:
     return [
-        tokenmill.make_plan(
+        tokenmill.pack(
             many, sequence_length=40, reserve=4, folder=folder / f"many-{number}", **options
         ).plan
         for number, options in enumerate(PLANNED)

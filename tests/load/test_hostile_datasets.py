@@ -28,8 +28,8 @@ from tokenmill import Dataset
 from tokenmill.core.errors import VerificationError
 from tokenmill.load.rows import shard_maps
 from tokenmill.load.rows.shard_maps import ShardMaps, index_is_sound
-from tokenmill.pack.planning import figures_of
-from tokenmill.pack.strategies import options_of_plan
+from tokenmill.packing.planning import figures_of
+from tokenmill.packing.strategies import options_of_plan
 from tokenmill.read import units
 from tokenmill.store.arrays import ArrayFile
 from tokenmill.store.canonical import canonical_json, write_sealed
@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         patch.setattr(units, "PIECE_BYTES", 1 << 10)
         dataset = digits(folder, [str(1 + i % 9) * (1 + i % 30) for i in range(300)])
     assert len(dataset.shards) >= 4
-    tokenmill.make_plan(dataset, name="a", sequence_length=32)
+    tokenmill.pack(dataset, name="a", sequence_length=32)
     return dataset
 
 
@@ -177,7 +177,7 @@ def test_a_shard_that_was_changed_while_it_was_not_mapped_is_checked_again(
 
 def test_a_table_of_ranges_without_loss_is_checked(tmp_path: Path) -> None:
     dataset = digits(tmp_path, ["123", "456"], no_loss=[[[0, 1]], [[1, 2]]])
-    tokenmill.make_plan(dataset, name="a", sequence_length=4)
+    tokenmill.pack(dataset, name="a", sequence_length=4)
     path = dataset.shards[0].path("parquet")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -312,11 +312,11 @@ def load(folder: Path) -> None:
 
 
 def export(folder: Path) -> None:
-    tokenmill.export_rows(folder, "a", folder / "rows")
+    tokenmill.export(folder, "a", folder / "rows")
 
 
 def pack(folder: Path) -> None:
-    tokenmill.make_plan(folder, name="b", sequence_length=32)
+    tokenmill.pack(folder, name="b", sequence_length=32)
 
 
 def show(folder: Path) -> None:
@@ -470,7 +470,7 @@ def with_text_positions(table: pa.Table) -> pa.Table:
 def with_ranges(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Two documents of four tokens, and the plan `a`."""
     dataset = digits(tmp_path_factory.mktemp("ranges"), ["123", "456"], no_loss=[[[0, 1]], []])
-    tokenmill.make_plan(dataset, name="a", sequence_length=4)
+    tokenmill.pack(dataset, name="a", sequence_length=4)
     return dataset
 
 

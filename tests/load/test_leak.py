@@ -49,7 +49,7 @@ def one_thread() -> Iterable[None]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = sharded(tmp_path_factory.mktemp("leak") / "corpus", per_shard=30, num_shards=1)
-    tokenmill.make_plan(dataset, name="rows", sequence_length=96)
+    tokenmill.pack(dataset, name="rows", sequence_length=96)
     return dataset.folder
 
 
@@ -59,7 +59,7 @@ def export(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 
     def make(**options: Any) -> Any:
         out = tmp_path_factory.mktemp("rows") / "out"
-        tokenmill.export_rows(folder, "rows", out, format="datasets", **options)
+        tokenmill.export(folder, "rows", out, format="datasets", **options)
         return datasets.load_from_disk(str(out))
 
     return make

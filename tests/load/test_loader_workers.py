@@ -293,7 +293,7 @@ def test_after_a_worker_was_killed_the_rest_is_the_same(stop: int, anew: Open, r
 @pytest.mark.parametrize("method", ["fork"])
 def test_damage_that_a_worker_finds_is_told_in_full(method: str, tmp_path: Path) -> None:
     dataset = digits(tmp_path / "corpus", ["1234567"] * 40)
-    tokenmill.make_plan(dataset, name="only", sequence_length=8)
+    tokenmill.pack(dataset, name="only", sequence_length=8)
     loader = tokenmill.open(dataset.folder).loader(batch_size=4)
     path = dataset.shards[0].path("bin")
     path.write_bytes(b"\x03" + path.read_bytes()[1:])

@@ -23,8 +23,8 @@ from tokenmill.load.steps.order import (
     sequence_keys,
     shuffled,
 )
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import pack
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import pack
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

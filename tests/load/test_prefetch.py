@@ -112,7 +112,7 @@ def test_a_phase_that_is_added_within_the_loop_counts_at_once(anew: Open) -> Non
 
 def test_what_fill_in_the_middle_did_counts_batches_that_were_taken(tmp_path: Path) -> None:
     dataset = digits(tmp_path / "digits", ["12345678"] * 40)
-    plan = tokenmill.make_plan(dataset, sequence_length=32, reserve=4).plan
+    plan = tokenmill.pack(dataset, sequence_length=32, reserve=4).plan
     rule = FillInMiddle(prefix=1, middle=2, suffix=3)
     counts = []
     for prefetch in (0, 5):

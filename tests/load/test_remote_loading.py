@@ -255,7 +255,7 @@ def test_a_plan_that_was_made_again_is_brought_again(local: Dataset, tmp_path: P
     location = uploaded(local)
     how = {"cache": tmp_path / "cache"}
     run_of(opener([location], how))
-    plan = tokenmill.make_plan(local, name="b", sequence_length=512).plan.folder
+    plan = tokenmill.pack(local, name="b", sequence_length=512).plan.folder
     client = open_client(location)
     for path in plan.iterdir():
         client.put_file(f"plans/a/{path.name}", path)

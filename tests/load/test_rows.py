@@ -29,8 +29,8 @@ from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.kernels import interpreted
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.curriculum import shortened
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import pack
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import pack
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

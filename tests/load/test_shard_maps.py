@@ -70,7 +70,7 @@ def of_large(large: Dataset, folders: Iterable[Path]) -> Plan:
 def of_many(many: Dataset) -> Plan:
     """Sequences of documents of all shards."""
     made_of = {"sequence_length": 32, "window": "global"}
-    return tokenmill.make_plan(many, **made_of).plan
+    return tokenmill.pack(many, **made_of).plan
 
 
 Checked = list[int]

@@ -21,9 +21,9 @@ from tokenmill.core.errors import DataError, InputChangedError, UserError
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.text import pieces as corpus
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
-from tokenmill.pack.long_documents import cut
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.streaming import StreamPacker
+from tokenmill.packing.long_documents import cut
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.streaming import StreamPacker
 from tokenmill.read import units
 
 LENGTH, BATCH = 64, 4

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import tokenmill
-from tokenmill.pack.comparison import Compared, compare, recommended
-from tokenmill.pack.figures import Figures
-from tokenmill.pack.options import PackOptions
+from tokenmill.packing.comparison import Compared, compare, recommended
+from tokenmill.packing.figures import Figures
+from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset
 
 DATASET = Path(__file__).parents[1] / "golden" / "plans" / "dataset"

@@ -11,10 +11,10 @@ import pytest
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import UserError
-from tokenmill.pack.document_choice import DocumentChoice
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import PlanReport, pack
-from tokenmill.pack.strategies import contradictions
+from tokenmill.packing.document_choice import DocumentChoice
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import PlanReport, pack
+from tokenmill.packing.strategies import contradictions
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 

@@ -16,10 +16,10 @@ from corpora import contents, write_corpus
 import tokenmill
 from conftest import write_jsonl
 from tokenmill.core.errors import OutputConflictError, StorageError, UserError
-from tokenmill.pack import planning as packing_module
-from tokenmill.pack.comparison import compare
-from tokenmill.pack.options import Packing, PackOptions
-from tokenmill.pack.planning import boundary_tables, pack, plan_folder
+from tokenmill.packing import planning as packing_module
+from tokenmill.packing.comparison import compare
+from tokenmill.packing.options import Packing, PackOptions
+from tokenmill.packing.planning import boundary_tables, pack, plan_folder
 from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import PLAN_NAME, Plan, open_plan

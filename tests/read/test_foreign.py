@@ -25,7 +25,7 @@ from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import foreign_kind
 from tokenmill.read.sources import find_sources
-from tokenmill.report.bench import take_documents
+from tokenmill.reports.bench import take_documents
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 PDF = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n"

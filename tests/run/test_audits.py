@@ -20,7 +20,7 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import audit_share, excluded_error_rate
-from tokenmill.report.contents import stored_run
+from tokenmill.reports.contents import stored_run
 from tokenmill.run.executor import Receipt
 from tokenmill.run.running import audit_of
 from tokenmill.run.units import encode

@@ -29,8 +29,8 @@ from tokenmill.core.errors import (
     UserError,
 )
 from tokenmill.read import units
-from tokenmill.report.contents import stored_run
-from tokenmill.report.sequence import view_sequence
+from tokenmill.reports.contents import stored_run
+from tokenmill.reports.sequence import view_sequence
 from tokenmill.run.machine import Resources
 
 HERE = Path(__file__).parent
@@ -322,7 +322,7 @@ def test_a_sequence_is_decoded_with_the_tokenizer_that_is_handed_over(
     dataset: Path, corpus: list[Path], tmp_path: Path
 ) -> None:
     options = {"sequence_length": 1024, "packing": "order-preserving"}
-    tokenmill.make_plan(dataset, folder=tmp_path / "plan", **options)
+    tokenmill.pack(dataset, folder=tmp_path / "plan", **options)
     text = next(text for text in texts_of(corpus) if text)
     opened = tokenmill.open(dataset)
     plan = tokenmill.open_plan(opened, tmp_path / "plan")

@@ -10,7 +10,7 @@ from corpora import tokenmill, write_corpus
 
 import tokenmill as library
 from conftest import write_jsonl
-from tokenmill.report.contents import stored_run
+from tokenmill.reports.contents import stored_run
 
 HUNGRY = """
 class Hungry:

@@ -204,7 +204,7 @@ def test_workers_memory_and_limits_may_change_and_are_recorded(
     stopped: tuple[Path, Path, Path],
 ) -> None:
     import tokenmill as library
-    from tokenmill.report.contents import stored_run
+    from tokenmill.reports.contents import stored_run
 
     data, tokenizer, out = stopped
     os.utime(data / "part-0.jsonl", (1, 1))

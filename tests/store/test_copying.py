@@ -40,7 +40,7 @@ def pieces(self, end, file):
 
 copy.Transfer._pieces = pieces
 ends.PIECE_BYTES = client.PIECE_BYTES = 1 << 12
-copy.copy_dataset(sys.argv[1], sys.argv[2], files_at_once=2)
+copy.copy(sys.argv[1], sys.argv[2], files_at_once=2)
 """
 
 
@@ -73,7 +73,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> P
             workers=1, max_bad=0.5, validation=0.2,
         )  # fmt: skip
     for length in (64, 128):
-        tokenmill.make_plan(folder / "out", sequence_length=length)
+        tokenmill.pack(folder / "out", sequence_length=length)
     return folder / "out"
 
 
@@ -91,7 +91,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_copy_in_a_folder_is_the_same(dataset: Path, tmp_path: Path) -> None:
-    report = tokenmill.copy_dataset(dataset, tmp_path / "to" / "copy")
+    report = tokenmill.copy(dataset, tmp_path / "to" / "copy")
     assert contents(tmp_path / "to" / "copy") == contents(dataset)
     assert report.copied_files == report.files == len(contents(dataset)) - 4
     assert (report.plans, tokenmill.verify(tmp_path / "to" / "copy").plans) == (2, 2)
@@ -100,17 +100,17 @@ def test_a_copy_in_a_folder_is_the_same(dataset: Path, tmp_path: Path) -> None:
 def test_there_and_back_through_a_bucket_is_the_same(
     dataset: Path, prefix: str, tmp_path: Path
 ) -> None:
-    tokenmill.copy_dataset(dataset, prefix, verify=True)
-    tokenmill.copy_dataset(prefix, prefix + "-again")
-    tokenmill.copy_dataset(prefix + "-again", tmp_path / "back", verify=True)
+    tokenmill.copy(dataset, prefix, verify=True)
+    tokenmill.copy(prefix, prefix + "-again")
+    tokenmill.copy(prefix + "-again", tmp_path / "back", verify=True)
     assert contents(tmp_path / "back") == contents(dataset)
 
 
 def test_a_second_copy_moves_nothing_and_a_new_plan_only_itself(copied: Path, prefix: str) -> None:
-    tokenmill.copy_dataset(copied, prefix)
-    assert tokenmill.copy_dataset(copied, prefix).copied_files == 0
-    tokenmill.make_plan(copied, sequence_length=32)
-    report = tokenmill.copy_dataset(copied, prefix)
+    tokenmill.copy(copied, prefix)
+    assert tokenmill.copy(copied, prefix).copied_files == 0
+    tokenmill.pack(copied, sequence_length=32)
+    report = tokenmill.copy(copied, prefix)
     assert (report.copied_files, report.plans) == (4, 3)
 
 
@@ -130,15 +130,15 @@ def test_a_killed_copy_is_no_dataset_and_the_next_one_finishes_it(
     if way == "to a bucket":
         destination = prefix
     if way == "from a bucket":
-        tokenmill.copy_dataset(dataset, prefix)
+        tokenmill.copy(dataset, prefix)
         source = prefix
     for pieces in (3, 40):
         assert run_killed(source, destination, pieces)
         with pytest.raises(UserError, match="cannot find a dataset"):
-            tokenmill.copy_dataset(destination, tmp_path / "nothing")
-    report = tokenmill.copy_dataset(source, destination)
+            tokenmill.copy(destination, tmp_path / "nothing")
+    report = tokenmill.copy(source, destination)
     assert 0 < report.copied_files < report.files
-    tokenmill.copy_dataset(destination, tmp_path / "back")
+    tokenmill.copy(destination, tmp_path / "back")
     assert contents(tmp_path / "back") == contents(dataset)
     if way != "to a bucket":
         assert contents(tmp_path / "copy") == contents(dataset)
@@ -175,7 +175,7 @@ def test_a_damaged_source_is_not_copied(
     path = DAMAGES[part](copied)
     change(path)
     with pytest.raises(VerificationError) as caught:
-        tokenmill.copy_dataset(copied, tmp_path / "copy")
+        tokenmill.copy(copied, tmp_path / "copy")
     assert caught.value.where == str(path)
     assert not (tmp_path / "copy" / "manifest.json").exists()
 
@@ -184,13 +184,13 @@ def test_a_damaged_source_is_not_copied(
 def test_a_damaged_object_is_not_copied(
     part: str, copied: Path, prefix: str, tmp_path: Path
 ) -> None:
-    tokenmill.copy_dataset(copied, prefix)
+    tokenmill.copy(copied, prefix)
     path = DAMAGES[part](copied)
     flipped(path)
     name = path.relative_to(copied).as_posix()
     ends.open_end(prefix, "").store.replace(name, path.read_bytes())
     with pytest.raises(VerificationError) as caught:
-        tokenmill.copy_dataset(prefix, tmp_path / "copy")
+        tokenmill.copy(prefix, tmp_path / "copy")
     assert caught.value.where == f"{prefix}/{name}"
 
 
@@ -208,7 +208,7 @@ def test_a_destination_that_holds_something_else_is_left_as_it_is(
     }[there]
     store.replace(name, b"{}\n")
     with pytest.raises(OutputConflictError, match="the destination is not empty"):
-        tokenmill.copy_dataset(dataset, destination)
+        tokenmill.copy(dataset, destination)
     assert store.read(name) == b"{}\n"
     assert store.read("run.json") is None
 
@@ -218,17 +218,17 @@ def test_a_dataset_is_not_copied_into_itself(copied: Path, destination: str) -> 
     """A file that is found damaged at the destination is removed: here, from the source."""
     before = contents(copied)
     with pytest.raises(UserError, match="cannot be copied into itself"):
-        tokenmill.copy_dataset(copied, copied / destination, verify=True)
+        tokenmill.copy(copied, copied / destination, verify=True)
     assert contents(copied) == before
 
 
 def test_another_plan_of_the_same_name_is_kept(copied: Path, tmp_path: Path) -> None:
-    tokenmill.make_plan(copied, name="mine", sequence_length=16)
-    tokenmill.copy_dataset(copied, tmp_path / "copy")
+    tokenmill.pack(copied, name="mine", sequence_length=16)
+    tokenmill.copy(copied, tmp_path / "copy")
     before = contents(tmp_path / "copy")
-    tokenmill.make_plan(copied, name="mine", sequence_length=32, overwrite=True)
+    tokenmill.pack(copied, name="mine", sequence_length=32, overwrite=True)
     with pytest.raises(OutputConflictError, match="the destination is not empty") as caught:
-        tokenmill.copy_dataset(copied, tmp_path / "copy")
+        tokenmill.copy(copied, tmp_path / "copy")
     assert caught.value.why == "plans/mine/plan.json belongs to a different plan"
     assert contents(tmp_path / "copy") == before
 
@@ -247,7 +247,7 @@ def test_a_manifest_that_names_other_files_is_refused(
     write_manifest(copied, changed)
     for destination in (prefix, tmp_path / "copy"):
         with pytest.raises(VerificationError, match="points outside the dataset"):
-            tokenmill.copy_dataset(copied, destination)
+            tokenmill.copy(copied, destination)
     assert not (tmp_path / "copy").exists()
 
 
@@ -256,7 +256,7 @@ def test_a_link_out_of_the_source_is_not_followed(copied: Path, tmp_path: Path) 
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(VerificationError):
-        tokenmill.copy_dataset(copied, tmp_path / "copy")
+        tokenmill.copy(copied, tmp_path / "copy")
     assert not (tmp_path / "copy" / "manifest.json").exists()
 
 
@@ -273,7 +273,7 @@ def test_places_that_cannot_be_used_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
-        tokenmill.copy_dataset(source, destination)
+        tokenmill.copy(source, destination)
 
 
 def test_the_command_tells_what_it_did(

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tokenmill.core.errors import UserError
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.pack.costs import custom_shape
+from tokenmill.packing.costs import custom_shape
 from tokenmill.vocabulary.advice.advise import advise, target_model
 from tokenmill.vocabulary.advice.lengths import LengthCurve, measure_lengths
 from tokenmill.vocabulary.advice.scaling import (

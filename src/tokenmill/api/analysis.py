@@ -12,7 +12,7 @@ from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.read.places.local import expand
-from tokenmill.report.lengths.analysis import (
+from tokenmill.reports.lengths.analysis import (
     SEQUENCE_LENGTHS,
     TOKENS_PER_BATCH,
     Analysis,
@@ -28,7 +28,7 @@ from tokenmill.store.temporary import dataset_at
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
-    from tokenmill.pack.costs import ModelShape
+    from tokenmill.packing.costs import ModelShape
 
 USUAL_MODEL = "llama-2-7b"
 
@@ -56,7 +56,7 @@ def analyze(
         tokenizer: as for `build`; only for inputs that are not a dataset.
         sequence_lengths: lengths to compare, in tokens.
         model: name of a published model (`"7b"`, `"llama-3-8b"`, `"gpt2"`) or a
-            `tokenmill.pack.costs.ModelShape`. FLOPs and memory are computed for it.
+            `tokenmill.packing.costs.ModelShape`. FLOPs and memory are computed for it.
         tokens_per_batch: tokens in a global batch.
         activation_memory: bytes that one device has left for activations and logits. If given,
             the result says how many rows fit.
@@ -69,8 +69,8 @@ def analyze(
         DataError: the files hold no document, and at least one of them is damaged.
         VerificationError: the index of the dataset is damaged.
     """
-    from tokenmill.pack.costs import named_shape
-    from tokenmill.report.lengths.figures import Budget
+    from tokenmill.packing.costs import named_shape
+    from tokenmill.reports.lengths.figures import Budget
 
     shape = named_shape(model) if isinstance(model, str) else model
     question = Question(sequence_lengths, shape, Budget(tokens_per_batch, activation_memory))
@@ -108,7 +108,7 @@ def _check_reading(names: list[str], tokenizer: object, options: Mapping[str, An
             hint="add --tokenizer TOKENIZER",
         )
     if misplaced := [name for name in options if section_of(name) == "pack"]:
-        hint = "use sequence_lengths here; tokenmill.make_plan takes the options of a plan"
+        hint = "use sequence_lengths here; tokenmill.pack takes the options of a plan"
         raise UserError(f"unknown options of an analysis: {', '.join(misplaced)}", hint=hint)
 
 

@@ -22,7 +22,7 @@ from tokenmill.run.tasks import encode as _encode
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
     from tokenmill.load.export.rows import ExportReport
-    from tokenmill.report.estimate import Estimate
+    from tokenmill.reports.estimate import Estimate
 
 Inputs = str | Path | Sequence[str | Path]
 
@@ -139,7 +139,7 @@ def estimate(
         UserError: an option, an input or the tokenizer cannot be used.
         DataError: no input can be read.
     """
-    from tokenmill.report.estimate import estimate
+    from tokenmill.reports.estimate import estimate
 
     return estimate(recipe(inputs, tokenizer, "(not written)", **options), tokenizer)
 

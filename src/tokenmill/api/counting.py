@@ -102,7 +102,7 @@ def sources_of_dataset(folder: str) -> tuple[list[Source], ReadOptions]:
         UserError: a source was moved, or its size changed.
         VerificationError: the dataset is damaged.
     """
-    from tokenmill.report.comparison import find_kept_sources, read_options
+    from tokenmill.reports.comparison import find_kept_sources, read_options
 
     dataset = Dataset(folder)
     policies, manifest = dataset.policies.read, dataset.manifest

@@ -42,7 +42,7 @@ def export_plans(
     """Export the plans of a build; with a validation subset, each subset to its own folder.
 
     Raises:
-        TokenmillError: as for `tokenmill.export_rows`; the same call resumes.
+        TokenmillError: as for `tokenmill.export`; the same call resumes.
     """
     if recipe.export is UNSET or not report.plans:
         return ()

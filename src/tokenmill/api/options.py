@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenmill.encode.words.splits import Digits
     from tokenmill.load.columns import MaskedLM
     from tokenmill.load.fill_in_middle import FillInMiddle
-    from tokenmill.pack.options import LongDocuments, Packing
+    from tokenmill.packing.options import LongDocuments, Packing
     from tokenmill.read.rendering.chat.conversations import Chat
     from tokenmill.store.exports import Column, Format, IdType
     from tokenmill.vocabulary.training.options import Model

@@ -1,4 +1,4 @@
-"""`tokenmill.make_plan`, `compare_plans` and `export_rows`."""
+"""`tokenmill.pack`, `compare_plans` and `export`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
-from tokenmill.load.export.rows import export
-from tokenmill.pack.comparison import Compared, compare
-from tokenmill.pack.planning import PlanReport, named_plan_folder, pack
+from tokenmill.load.export import rows
+from tokenmill.packing import planning
+from tokenmill.packing.comparison import Compared, compare
+from tokenmill.packing.planning import PlanReport
 from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, open_plan
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments
 
 
-def make_plan(
+def pack(
     dataset: Dataset | str | Path,
     *,
     name: str | None = None,
@@ -50,9 +51,9 @@ def make_plan(
     found = opened(dataset)
     place = folder or None
     if name is not None:
-        place = named_plan_folder(found, name)
+        place = planning.named_plan_folder(found, name)
     with naming_arguments():
-        return pack(found, make_pack_options(options), place, overwrite=overwrite)
+        return planning.pack(found, make_pack_options(options), place, overwrite=overwrite)
 
 
 def compare_plans(
@@ -60,11 +61,11 @@ def compare_plans(
 ) -> list[Compared]:
     """Plan with every strategy and return their figures. Writes nothing.
 
-    Options are those of `make_plan`.
+    Options are those of `pack`.
 
     Args:
         dataset: a dataset or its folder.
-        options: as for `make_plan`, without `packing`.
+        options: as for `pack`, without `packing`.
 
     Raises:
         UserError: an option is wrong.
@@ -74,7 +75,7 @@ def compare_plans(
         return compare(opened(dataset), make_pack_options(options, to_compare=True))
 
 
-def export_rows(
+def export(
     dataset: Dataset | str | Path,
     plan: Plan | str | Path,
     out: str | Path,
@@ -106,4 +107,4 @@ def export_rows(
     chosen = make_options(ExportOptions, options, "the export")
     source = opened(dataset)
     found = plan if isinstance(plan, Plan) else open_plan(source, plan)
-    return export(source, found, out, chosen, overwrite=overwrite).manifest
+    return rows.export(source, found, out, chosen, overwrite=overwrite).manifest

@@ -14,8 +14,8 @@ from tokenmill.vocabulary.training.options import counting_values, make_train_op
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ReportArguments, TrainArguments
-    from tokenmill.pack.costs import ModelShape
-    from tokenmill.report.tokenizers.report import Report
+    from tokenmill.packing.costs import ModelShape
+    from tokenmill.reports.tokenizers.report import Report
     from tokenmill.vocabulary.advice.advise import VocabularyAdvice
     from tokenmill.vocabulary.changing.change import TokenizerChange
     from tokenmill.vocabulary.training.train import TrainReport
@@ -90,7 +90,7 @@ def extend_tokenizer(
         UserError: `base` is not a BPE tokenizer, or the counts use another split than `base`.
         OutputConflictError: `out` already exists.
     """
-    from tokenmill.report.tokenizers.subject import open_tokenizer
+    from tokenmill.reports.tokenizers.subject import open_tokenizer
     from tokenmill.vocabulary.changing.change import change_file
 
     options = {"add": add, "min_frequency": min_frequency}
@@ -124,7 +124,7 @@ def trim_tokenizer(
             more than `to` tokens are required.
         OutputConflictError: `out` already exists.
     """
-    from tokenmill.report.tokenizers.subject import open_tokenizer
+    from tokenmill.reports.tokenizers.subject import open_tokenizer
     from tokenmill.vocabulary.changing.change import change_file
 
     return change_file(open_tokenizer(base, encoding), names_of(on), out, {"to": to}, advance)
@@ -150,7 +150,7 @@ def advise_vocabulary(
     two. The scaling laws are those of arXiv 2407.13623.
 
     Args:
-        model: name of a published model, or a `tokenmill.pack.costs.ModelShape`.
+        model: name of a published model, or a `tokenmill.packing.costs.ModelShape`.
         parameters: parameters of the model without embedding and output matrix.
         compute: FLOPs of the training.
         hidden_size: hidden size of the model, if only `parameters` or `compute` is given.
@@ -218,9 +218,9 @@ def report_tokenizers(
         EngineError: a text cannot be encoded exactly.
     """
     from tokenmill.core.options import make_options
-    from tokenmill.pack.costs import named_shape
-    from tokenmill.report.tokenizers.report import Comparison, report_on_inputs
-    from tokenmill.report.tokenizers.subject import open_subjects
+    from tokenmill.packing.costs import named_shape
+    from tokenmill.reports.tokenizers.report import Comparison, report_on_inputs
+    from tokenmill.reports.tokenizers.subject import open_subjects
     from tokenmill.run.recipe.options import ReadOptions, ResourceOptions
 
     asked = Comparison(

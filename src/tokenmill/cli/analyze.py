@@ -15,8 +15,8 @@ from tokenmill.core.values import counted, size_text
 from tokenmill.run.recipe.checks import SECTIONS
 
 if TYPE_CHECKING:
-    from tokenmill.pack.costs import ModelShape
-    from tokenmill.report.lengths.analysis import Analysis
+    from tokenmill.packing.costs import ModelShape
+    from tokenmill.reports.lengths.analysis import Analysis
 
 WIDTH = 100
 CONFIDENCE = "(95 % confidence)"
@@ -105,7 +105,7 @@ examples:
         if self.json:
             print_json(found)
         elif self.csv:
-            from tokenmill.report.lengths.analysis import csv_lines
+            from tokenmill.reports.lengths.analysis import csv_lines
 
             print(csv_lines(found), end="")
         else:
@@ -113,7 +113,7 @@ examples:
 
     def _shape(self) -> str | ModelShape | None:
         """The model given by its name, its sizes or its parameters; None for the default."""
-        from tokenmill.pack.costs import shape_of_size
+        from tokenmill.packing.costs import shape_of_size
 
         sizes = make_options(ShapeOptions, self.given.get("shape", {}), "the model")
         spelled = shape_from(sizes, self.model)
@@ -179,7 +179,7 @@ def _facts(found: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def _model(shape: ModelShape) -> Iterator[tuple[str, str]]:
-    from tokenmill.pack.costs import training_bytes
+    from tokenmill.packing.costs import training_bytes
 
     heads = f"{shape.num_heads} heads, {shape.num_kv_heads} key/value heads"
     yield "model", f"{shape.name}: {shape.num_layers} layers of {shape.hidden_size:,}, {heads}"

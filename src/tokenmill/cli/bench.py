@@ -18,7 +18,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import size_text
 
 if TYPE_CHECKING:
-    from tokenmill.report.bench import BenchReport, Row
+    from tokenmill.reports.bench import BenchReport, Row
 
 OTHER_IDS = 7
 """The exit code of an engine that gives wrong ids."""
@@ -87,7 +87,7 @@ examples:
         Raises:
             Interrupted: a signal came; what was measured by then is shown.
         """
-        from tokenmill.report.bench import BenchOptions, bench_tokenizer
+        from tokenmill.reports.bench import BenchOptions, bench_tokenizer
 
         wanted = BenchOptions(
             tokenizer=self.tokenizer,

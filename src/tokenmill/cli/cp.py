@@ -34,12 +34,10 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
-        from tokenmill.store.copying.copy import copy_dataset
+        from tokenmill.store.copying.copy import copy
 
         with meter() as advance:
-            report = copy_dataset(
-                self.dataset, self.destination, verify=self.verify, advance=advance
-            )
+            report = copy(self.dataset, self.destination, verify=self.verify, advance=advance)
         if self.json:
             print_json(report)
             return

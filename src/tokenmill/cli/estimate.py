@@ -23,7 +23,7 @@ examples:
         from tokenmill.cli.tables import fact_lines, print_json
         from tokenmill.cli.terminal import duration_text
         from tokenmill.core.values import counted, size_text
-        from tokenmill.report.estimate import estimate
+        from tokenmill.reports.estimate import estimate
 
         found = estimate(recipe)
         if self.json:

@@ -13,7 +13,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
-    from tokenmill.report.sequence import Run, SegmentView, SequenceView
+    from tokenmill.reports.sequence import Run, SegmentView, SequenceView
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.manifest import SourceEntry
 
@@ -62,7 +62,7 @@ examples:
                 self._show_dataset(dataset)
 
     def _show_document(self, dataset: Dataset, number: int) -> None:
-        from tokenmill.report.inspect import view_document
+        from tokenmill.reports.inspect import view_document
 
         view = view_document(dataset, number, self.tokenizer)
         if self.json:
@@ -78,7 +78,7 @@ examples:
 
     def _show_plan(self, dataset: Dataset, name: str) -> None:
         from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
-        from tokenmill.pack.planning import PlanReport, figures_of, place_of
+        from tokenmill.packing.planning import PlanReport, figures_of, place_of
         from tokenmill.store.plan import open_plan
 
         plan = open_plan(dataset, name)
@@ -90,7 +90,7 @@ examples:
         print("\n".join([*plan_lines(report, place), "", *sequence_pictures(plan)]))
 
     def _show_sequence(self, dataset: Dataset, name: str, number: int) -> None:
-        from tokenmill.report.sequence import view_sequence
+        from tokenmill.reports.sequence import view_sequence
         from tokenmill.store.plan import open_plan
 
         plan = open_plan(dataset, name)
@@ -104,8 +104,8 @@ examples:
         import msgspec
 
         from tokenmill.cli.summary import ids_text, subset_facts
-        from tokenmill.report.contents import count_subsets, run_if_kept
-        from tokenmill.report.inspect import edge_views
+        from tokenmill.reports.contents import count_subsets, run_if_kept
+        from tokenmill.reports.inspect import edge_views
 
         manifest, subsets = dataset.manifest, count_subsets(dataset)
         run = run_if_kept(dataset)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from tokenmill.cli.parser import Command, Section
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.options import about
-from tokenmill.pack.options import PackOptions
+from tokenmill.packing.options import PackOptions
 
 if TYPE_CHECKING:
-    from tokenmill.pack.planning import PlanReport
+    from tokenmill.packing.planning import PlanReport
     from tokenmill.store.dataset import Dataset
 
 
@@ -63,7 +63,7 @@ examples:
         from tokenmill.cli.meter import planning_meter
         from tokenmill.cli.plan_display import plan_lines, plan_values
         from tokenmill.cli.tables import print_json
-        from tokenmill.pack.planning import named_plan_folder, pack, place_of
+        from tokenmill.packing.planning import named_plan_folder, pack, place_of
 
         named = None if self.name is None else named_plan_folder(dataset, self.name)
         folder = named or self.plan_out or None
@@ -83,7 +83,7 @@ examples:
         from tokenmill.cli.meter import planning_meter
         from tokenmill.cli.plan_display import comparison_lines
         from tokenmill.cli.tables import print_json
-        from tokenmill.pack.comparison import compare
+        from tokenmill.packing.comparison import compare
 
         with planning_meter() as advance:
             rows = compare(dataset, chosen, advance)

@@ -11,11 +11,11 @@ import numpy as np
 from tokenmill.cli.tables import bar, fact_lines, table_lines
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.values import counted
-from tokenmill.pack.comparison import Compared, recommended
-from tokenmill.pack.figures import Figures
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.planning import PlanReport
-from tokenmill.pack.strategies import options_of_plan
+from tokenmill.packing.comparison import Compared, recommended
+from tokenmill.packing.figures import Figures
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.planning import PlanReport
+from tokenmill.packing.strategies import options_of_plan
 from tokenmill.store.plan import Plan
 
 

@@ -11,7 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
 
 if TYPE_CHECKING:
-    from tokenmill.pack.costs import ModelShape
+    from tokenmill.packing.costs import ModelShape
 
 Quantity = Annotated[float, Meta(extra={"unit": "quantity"})]
 
@@ -43,7 +43,7 @@ def shape_from(sizes: ShapeOptions, model: str | None, *, tied: bool = False) ->
     Raises:
         UserError: a required size is missing, or a model is named as well.
     """
-    from tokenmill.pack.costs import custom_shape
+    from tokenmill.packing.costs import custom_shape
 
     if sizes.layers is None or sizes.hidden_size is None:
         if sizes.layers is not None or sizes.heads or sizes.kv_heads or sizes.feed_forward:

@@ -12,7 +12,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted, size_text
 
 if TYPE_CHECKING:
-    from tokenmill.report.status import AgentStatus, BuildStatus
+    from tokenmill.reports.status import AgentStatus, BuildStatus
 
 MAX_SHOWN = 200
 """Most agents shown in the table; --json lists all."""
@@ -34,7 +34,7 @@ examples:
     json: Annotated[bool, about("everything as JSON on stdout")] = False
 
     def run(self) -> None:
-        from tokenmill.report.status import build_status
+        from tokenmill.reports.status import build_status
 
         status = build_status(self.out)
         if self.json:

@@ -17,8 +17,8 @@ from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokenmill.pack.planning import PlanReport
-    from tokenmill.report.contents import SubsetCounts
+    from tokenmill.packing.planning import PlanReport
+    from tokenmill.reports.contents import SubsetCounts
     from tokenmill.run.journal.ledger import Reused
     from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
@@ -70,7 +70,7 @@ def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     """Documents and tokens of each subset; none without a validation subset."""
     if report.opened is None or not report.opened.policies.read.validation:
         return {}
-    from tokenmill.report.contents import count_subsets
+    from tokenmill.reports.contents import count_subsets
 
     return count_subsets(report.opened)
 

@@ -54,7 +54,7 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
-        from tokenmill.report.verify import verify
+        from tokenmill.reports.verify import verify
 
         sample = 1.0 if self.sample is None else self.sample
         with meter() as advance:

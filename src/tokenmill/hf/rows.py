@@ -31,8 +31,8 @@ from tokenmill.kernels.rows import (
     assemble,
     fill,
 )
-from tokenmill.pack.options import PackOptions
-from tokenmill.pack.window import Window, pack_window
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.window import Window, pack_window
 
 BLOCK_CELLS = 1 << 16
 """Rows are filled in blocks that fit in the cache of a core."""

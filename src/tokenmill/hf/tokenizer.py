@@ -49,7 +49,7 @@ from tokenmill.hf.source import (
 from tokenmill.hf.summary import Summary, logger, logging_at, progress
 from tokenmill.hf.workers import Workers, described, thread_environment
 from tokenmill.hf.writing import RowWriter, unfinished_rows
-from tokenmill.pack.options import PackOptions
+from tokenmill.packing.options import PackOptions
 from tokenmill.run.machine import usable_cores
 from tokenmill.run.recipe.tokenizer_section import (
     SECTION,

@@ -121,7 +121,7 @@ def build(
     if recipe.pack.sequence_length is None or isinstance(report, Departure):
         return report
     if share is None or report.snapshot is not None:  # only the agent that published packs
-        from tokenmill.pack.planning import pack_subsets
+        from tokenmill.packing.planning import pack_subsets
         from tokenmill.store.temporary import dataset_at
 
         with dataset_at(report.out) as dataset:

@@ -12,8 +12,8 @@ from tokenmill.core.options import about
 if TYPE_CHECKING:
     from tokenmill.encode.encodings import RankEncoding
     from tokenmill.encode.fingerprint import Fingerprint
-    from tokenmill.report.tokenizers.difference import Difference
-    from tokenmill.report.tokenizers.facts import TokenizerFacts
+    from tokenmill.reports.tokenizers.difference import Difference
+    from tokenmill.reports.tokenizers.facts import TokenizerFacts
 
 DIFFERENT = 5
 MAX_SHOWN_TOKENS = 12
@@ -78,7 +78,7 @@ class Show(_OneTokenizer, kw_only=True):
     """Print the facts of a tokenizer."""
 
     def run(self) -> None:
-        from tokenmill.report.tokenizers.facts import describe_tokenizer
+        from tokenmill.reports.tokenizers.facts import describe_tokenizer
 
         facts = describe_tokenizer(self.tokenizer, self.rank_encoding)
         if self.json:
@@ -95,7 +95,7 @@ class Diff(_OneTokenizer, kw_only=True):
     other: Annotated[str, about(WHICH, positional="OTHER")]
 
     def run(self) -> int:
-        from tokenmill.report.tokenizers.difference import compare_tokenizers
+        from tokenmill.reports.tokenizers.difference import compare_tokenizers
 
         ours = _fingerprint(self.tokenizer, self.rank_encoding)
         theirs = _fingerprint(self.other, self.rank_encoding)
@@ -111,7 +111,7 @@ class Diff(_OneTokenizer, kw_only=True):
 
 def _fingerprint(tokenizer: str, encoding: str | RankEncoding) -> Fingerprint:
     from tokenmill.encode.fingerprint import fingerprint_of
-    from tokenmill.report.tokenizers.subject import open_tokenizer
+    from tokenmill.reports.tokenizers.subject import open_tokenizer
 
     return fingerprint_of(open_tokenizer(tokenizer, encoding))
 

@@ -15,8 +15,8 @@ from tokenmill.core.values import size_text
 from tokenmill.run.recipe.options import Positive, ReadOptions
 
 if TYPE_CHECKING:
-    from tokenmill.report.tokenizers.figures import Ratio
-    from tokenmill.report.tokenizers.report import Report, TokenizerReport
+    from tokenmill.reports.tokenizers.figures import Ratio
+    from tokenmill.reports.tokenizers.report import Report, TokenizerReport
 
 Cell = Callable[["TokenizerReport"], str]
 MAX_SHOWN_GROUPS = 60
@@ -102,7 +102,7 @@ examples:
         if self.json:
             print_json(report)
         elif self.csv:
-            from tokenmill.report.tokenizers.report import csv_lines
+            from tokenmill.reports.tokenizers.report import csv_lines
 
             print(csv_lines(report), end="")
         else:

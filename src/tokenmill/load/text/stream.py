@@ -48,10 +48,10 @@ from tokenmill.load.text.state import (
     Waypoint,
     checked_state,
 )
-from tokenmill.pack.long_documents import cut
-from tokenmill.pack.options import MAX_SEQUENCE_LENGTH, PackOptions
-from tokenmill.pack.strategy import Pieces
-from tokenmill.pack.streaming import StreamPacker
+from tokenmill.packing.long_documents import cut
+from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, PackOptions
+from tokenmill.packing.strategy import Pieces
+from tokenmill.packing.streaming import StreamPacker
 from tokenmill.read.fields import Fields
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.store.row_format import Labels

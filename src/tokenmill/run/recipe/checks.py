@@ -15,7 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref, convert, missing
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
-from tokenmill.pack.options import PackOptions
+from tokenmill.packing.options import PackOptions
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import give
@@ -199,7 +199,7 @@ def _objections(options: PackOptions, to_compare: bool = False) -> list[Problem]
     """Return why no plan can be made with these options. Empty if no plan is asked for."""
     if options.sequence_length is None:
         return []
-    from tokenmill.pack.strategies import (
+    from tokenmill.packing.strategies import (
         objections,  # loads a compiler, which encoding does without
     )
 

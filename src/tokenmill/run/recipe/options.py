@@ -20,7 +20,7 @@ from tokenmill.encode.words.splits import (
     SENTENCEPIECE_SPLITS,
     Digits,
 )
-from tokenmill.pack.options import PackOptions
+from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.rendering.chat.conversations import Chat

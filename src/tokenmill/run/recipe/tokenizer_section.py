@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref, about, convert
-from tokenmill.pack.options import Packing, PackOptions
+from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.run.recipe.checks import load_recipe
 
 SECTION = "tokenizer"
@@ -219,7 +219,7 @@ def _conflicts(config: CausalLMConfig) -> Iterator[Problem]:
         if len(set(config.columns)) < len(config.columns):
             yield Problem("columns", "a name is given twice")
     if config.packing is not None and config.overlap < config.context_length:
-        from tokenmill.pack.strategies import objections  # loads a compiler
+        from tokenmill.packing.strategies import objections  # loads a compiler
 
         for problem in objections(config.pack_options):
             name = problem.option.removeprefix("pack.")

@@ -49,7 +49,7 @@ from tokenmill.store.manifest import Manifest, Run, TokenizerEntry, dataset_id
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
-    from tokenmill.pack.planning import PlanReport
+    from tokenmill.packing.planning import PlanReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     plans: int
 
 
-def copy_dataset(
+def copy(
     dataset: Dataset | str | Path,
     destination: str | Path,
     *,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
-from tokenmill.pack.costs import (
+from tokenmill.packing.costs import (
     FLOPS_PER_WEIGHT,
     ModelShape,
     embedding_parameters,

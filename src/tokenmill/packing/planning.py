@@ -1,0 +1,342 @@
+"""Plan sequences: read document lengths of a dataset, pack them, write a plan."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.options import OptionError
+from tokenmill.core.paths import output_path
+from tokenmill.core.records import Advance, Int64Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.encode.engine import Reference
+from tokenmill.packing.document_choice import Chosen, DocumentChoice
+from tokenmill.packing.figures import Figures, Ledger
+from tokenmill.packing.long_documents import Boundaries, check_window_size
+from tokenmill.packing.options import PackOptions
+from tokenmill.packing.strategies import objections
+from tokenmill.packing.window import PackedWindow, Window, pack_window, row_format
+from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
+from tokenmill.store.files import remove_leftover
+from tokenmill.store.objects.opening import open_store
+from tokenmill.store.ownership import UNFINISHED_PLAN
+from tokenmill.store.plan import (
+    ARRAYS,
+    Plan,
+    PlanWriter,
+    check_plan_folder,
+    open_plan,
+    plan_name_problem,
+)
+from tokenmill.store.stored_reference import open_reference
+
+Table = npt.NDArray[np.bool_]
+
+MOST_FIGURE = 1 << 96
+"""Above every number in a plan. The attention cost can need more than 64 bits."""
+MOST_DOCUMENTS = 1 << 22
+"""A local window ends after this many documents, even if few of them are chosen."""
+
+# Closing marks may follow the end of a sentence; so may white space, which a token often holds.
+_ENDS = {
+    "sentence": re.compile(r"""[.!?…。！？।؟۔][)\]"'”’»」』]*\s*$|\n\s*$"""),
+    "line": re.compile(r"\n\s*$"),
+    "paragraph": re.compile(r"\n[^\S\n]*\n\s*$"),
+}
+_BLANK_LINE = re.compile(r"[^\S\n]*\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan and its figures, as returned by `pack`."""
+
+    plan: Plan
+    figures: Figures
+    already_there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A shard of the current window."""
+
+    shard: Shard
+    first_document: int
+    lengths: Int64Array
+    chosen: Chosen
+
+
+def pack(
+    dataset: Dataset,
+    options: PackOptions,
+    folder: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    advance: Advance = lambda stage, done, total: None,
+) -> PlanReport:
+    """Plan sequences for a dataset. The default folder is `plans/<packing>-<length>`.
+
+    A plan of a dataset in a bucket is made in its cache folder, and stored in the bucket as well.
+
+    Raises:
+        UserError: an option cannot be met.
+        OutputConflictError: the folder holds another plan.
+    """
+    options = with_subset(dataset, options)
+    if problems := list(objections(options)):
+        raise OptionError("the plan", problems)
+    folder = output_path(folder or plan_folder(dataset, options), "the plan's folder")
+    is_inside = folder.parent == dataset.folder / "plans"
+    if is_inside and (problem := plan_name_problem(folder.name)):
+        raise UserError("a plan cannot have this name", why=f"{folder.name!r} {problem}")
+    is_stored = dataset.origin is not None and is_inside
+    if is_stored and folder.name in dataset.plans:
+        if overwrite:
+            raise _cannot_replace(dataset, folder.name)
+        open_plan(dataset, folder.name)  # downloads its arrays
+    if not overwrite and (folder / PLAN_NAME).is_file():
+        report = _already_there(dataset, options, folder)
+        remove_leftover(folder, UNFINISHED_PLAN.fullmatch)
+        return report
+    check_plan_folder(folder, overwrite=overwrite)
+    ledger = Ledger(options)
+    with PlanWriter(folder, dataset.num_documents) as writer:
+        for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
+            writer.append(packed.sequences, first_document, num_shards)
+        figures = ledger.figures()
+        writer.finish(
+            dataset.manifest.dataset_id,
+            options.stored(),
+            msgspec.to_builtins(figures),
+            row_format(options, figures.most_segments),
+            overwrite=overwrite,
+        )
+    if is_stored:
+        _store_in_bucket(dataset, folder)
+    return PlanReport(Plan(folder), figures, already_there=False)
+
+
+def place_of(plan: Plan, dataset: Dataset) -> str:
+    """The place of a plan for messages: the bucket, not the cache folder."""
+    if dataset.origin is None or plan.folder.parent != dataset.folder / "plans":
+        return str(plan.folder)
+    return f"{dataset.origin.location}/plans/{plan.folder.name}"
+
+
+def _store_in_bucket(dataset: Dataset, folder: Path) -> None:
+    """Upload a plan to its dataset: arrays first, and plan.json once, last."""
+    assert dataset.origin is not None
+    store, place = open_store(dataset.origin.location), f"plans/{folder.name}"
+    store.add_files({f"{place}/{name}.npy": folder / f"{name}.npy" for name in ARRAYS})
+    data = (folder / PLAN_NAME).read_bytes()
+    if store.create(f"{place}/{PLAN_NAME}", data) != data:
+        shutil.rmtree(folder)
+        raise _cannot_replace(dataset, folder.name)
+
+
+def _cannot_replace(dataset: Dataset, name: str) -> OutputConflictError:
+    assert dataset.origin is not None
+    return OutputConflictError(
+        "a plan in a bucket cannot be replaced",
+        where=f"{dataset.origin.location}/plans/{name}",
+        why="loaders on other machines may be reading it",
+        hint="give the new plan another name: --name",
+    )
+
+
+def with_subset(dataset: Dataset, options: PackOptions) -> PackOptions:
+    """Fill in the default subset: train, if the dataset has a validation subset."""
+    if options.subset is None and dataset.policies.read.validation:
+        return msgspec.structs.replace(options, subset="train")
+    return options
+
+
+def pack_subsets(dataset: Dataset, options: PackOptions, advance: Advance) -> Iterator[PlanReport]:
+    """Make the plans of a build: one, or one for each subset with documents."""
+    both = options.subset is None and dataset.policies.read.validation
+    if not both:
+        yield pack(dataset, options, advance=advance)
+        return
+    for subset in ("train", "validation"):
+        each = msgspec.structs.replace(options, subset=subset)
+        if _any_documents(dataset, each):
+            yield pack(dataset, each, advance=advance)
+
+
+def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
+    """The default folder of a plan."""
+    subset = "-" + re.sub(r"[^\w.-]", "_", options.subset) if options.subset else ""
+    return named_plan_folder(dataset, f"{options.packing}-{options.length}{subset}")
+
+
+def named_plan_folder(dataset: Dataset, name: str) -> Path:
+    """The folder of a plan in its dataset.
+
+    Raises:
+        UserError: some file systems cannot hold the name.
+    """
+    if problem := plan_name_problem(name):
+        raise UserError("a plan cannot have this name", why=f"{name!r} {problem}")
+    return dataset.folder / "plans" / name
+
+
+def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
+    """Whether any document can be packed."""
+    choice = DocumentChoice(dataset, options)
+    first = 0
+    for shard in dataset.shards:
+        if len(choice.choose(shard, first).documents):
+            return True
+        first += shard.entry.documents
+    return False
+
+
+def packed_windows(
+    dataset: Dataset, options: PackOptions, ledger: Ledger, advance: Advance
+) -> Iterator[tuple[int, int, PackedWindow]]:
+    """Yield first document, number of shards and sequences of each window."""
+    tables = None
+    if options.long_documents == "split-at-boundary":
+        tables = boundary_tables(dataset, options.split_at)
+    done = 0
+    choice = DocumentChoice(dataset, options)
+    for parts in _windows(choice, ledger):
+        window = _window_of(parts, tables)
+        packed = pack_window(window, options)
+        ledger.add(packed)
+        yield parts[0].first_document, len(parts), packed
+        for part in parts:
+            part.shard.release()
+        done += len(window.lengths)
+        advance("packing", done, dataset.num_documents)
+    if choice.missing_values:
+        missing = ", ".join(map(repr, sorted(choice.missing_values)))
+        why = f"no document has {missing} in {options.weight_by!r}"
+        raise UserError("a weight names a value that no document has", why=why)
+    if not ledger.totals.sequences:
+        why = "every document is too long, and long documents are dropped"
+        if not ledger.totals.documents:
+            reasons = ledger.left_out.lost_documents.items()
+            why = ", ".join(f"{count} documents left out: {reason}" for reason, count in reasons)
+            why += f"; the requested subset is {options.subset!r}" if options.subset else ""
+        raise UserError("nothing to pack", where=dataset.location, why=why)
+
+
+def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
+    plan = Plan(folder)
+    plan.check_arrays()
+    same = plan.manifest.options == options.stored()
+    if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
+        raise OutputConflictError(
+            "the plan's folder holds another plan",
+            where=str(folder),
+            why="its dataset differs" if same else "its options differ",
+            hint="replace it with tokenmill pack --overwrite, or set another --name or --plan-out",
+        )
+    return PlanReport(plan, figures_of(plan), already_there=True)
+
+
+def figures_of(plan: Plan) -> Figures:
+    """Return the figures stored in a plan.
+
+    Raises:
+        VerificationError: they are not those of a plan.
+    """
+    try:
+        figures = msgspec.convert(plan.manifest.figures, Figures)
+    except msgspec.ValidationError as error:
+        raise plan.damaged(f"figures: {error}") from error
+    for name, value in msgspec.structs.asdict(figures).items():
+        for number in value.values() if isinstance(value, dict) else [value]:
+            if number is not None and not -1 <= number < MOST_FIGURE:
+                raise plan.damaged(f"figures: {name} is {number}")
+    if (
+        figures.left_out_documents.keys() != figures.left_out_tokens.keys()
+        or figures.lost_documents.keys() != figures.lost_tokens.keys()
+    ):
+        raise plan.damaged("figures: documents and tokens have different reasons")
+    return figures
+
+
+def _windows(choice: DocumentChoice, ledger: Ledger) -> Iterator[list[_Part]]:
+    """Group consecutive shards into windows with enough sequences; a rest joins the last."""
+    dataset, options = choice.dataset, choice.options
+    enough = options.window_sequences * options.length
+    first_document, tokens = 0, 0
+    complete: list[_Part] = []
+    current: list[_Part] = []
+    dataset.announce_pass()
+    for shard in dataset.shards:
+        chosen = choice.choose(shard, first_document)
+        lengths = shard.read_lengths()
+        for reason, left_out in chosen.left_out.items():
+            ledger.left_out.lose(reason, lengths[left_out])
+        current.append(_Part(shard, first_document, lengths, chosen))
+        tokens += int(lengths[chosen.documents].sum())
+        first_document += shard.entry.documents
+        num_documents = sum(len(part.lengths) for part in current)
+        full = tokens >= enough or num_documents >= MOST_DOCUMENTS
+        if options.window == "local" and full:
+            if complete:
+                yield complete
+            complete, current, tokens = current, [], 0
+    if complete or current:
+        yield complete + current
+
+
+def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
+    counts = [part.shard.entry.documents for part in parts]
+    check_window_size(max(sum(counts), sum(len(part.chosen.documents) for part in parts)))
+    firsts = offsets_from_lengths(counts)
+    lengths = np.concatenate([part.lengths for part in parts]).astype(np.int32)
+    chosen = np.concatenate(
+        [part.chosen.documents + first for part, first in zip(parts, firsts, strict=False)]
+    )
+    kinds = [part.chosen.kinds for part in parts if part.chosen.kinds is not None]
+
+    def ids_of(document: int) -> np.ndarray:
+        part = int(np.searchsorted(firsts, document, side="right")) - 1
+        shard, local = parts[part].shard, document - int(firsts[part])
+        start, length = shard.place(local)
+        return shard.ids[start : start + length]
+
+    return Window(
+        lengths=lengths,
+        chosen=chosen.astype(np.int32),
+        kinds=np.concatenate(kinds) if kinds else None,
+        sources=np.concatenate([part.chosen.sources for part in parts]),
+        boundaries=None if tables is None else Boundaries(ids_of, *tables),
+    )
+
+
+def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:
+    """Return three tables of shape (largest id + 1,) that find boundaries after one or two tokens.
+
+    The first is true of tokens whose text ends a sentence, line or paragraph. Many tokenizers
+    part the two line ends of a paragraph: a token that ends a line (the second table) and a blank
+    one (the third) end a paragraph together. The end of a line also ends a sentence, that of a
+    paragraph a line.
+    """
+    reference = open_reference(dataset)
+    texts = [_text_of(reference, token) for token in range(reference.largest_id + 1)]
+    ends = np.array([_ENDS[kind].search(text) is not None for text in texts], np.bool_)
+    opens, closes = np.zeros_like(ends), np.zeros_like(ends)
+    if kind == "paragraph":
+        opens = np.array([_ENDS["line"].search(text) is not None for text in texts], np.bool_)
+        closes = np.array([_BLANK_LINE.fullmatch(text) is not None for text in texts], np.bool_)
+    return ends, opens, closes
+
+
+def _text_of(reference: Reference, token: int) -> str:
+    """The text of a token; "" for unused ids, which cl100k has."""
+    try:
+        return reference.decode([token])
+    except KeyError:
+        return ""
