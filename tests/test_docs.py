@@ -32,3 +32,14 @@ def test_every_file_that_the_architecture_names_exists() -> None:
     files = re.findall(r"`(\w+/[\w/]*(?:\.py|/))`", ARCHITECTURE)
     assert files
     assert [file for file in files if not (ROOT / "src/tokenmill" / file).exists()] == []
+
+
+def test_every_public_name_has_a_place_in_the_reference() -> None:
+    """As an entry, as a table of options, or as a module with a page of its own."""
+    pages = (ROOT / "docs/reference/python").glob("*.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    shown = {*re.findall(r"^::: tokenmill\.(\w+)", text, re.MULTILINE)}
+    shown |= {*re.findall(r"[ :]tokenmill:(\w+)", text), "errors", "masks"}
+    public = (ROOT / "src/tokenmill/__init__.pyi").read_text(encoding="utf-8")
+    names = set(re.findall(r" as (\w+)$", public, re.MULTILINE))
+    assert names - shown == set()
