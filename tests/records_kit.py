@@ -9,6 +9,7 @@ from tokenmill.core.records import CharSpans, DocumentBatch
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Stream, feed_stream
@@ -64,7 +65,7 @@ class Found:
 def source_of(path: Path, content: bytes, file_format: str = "auto") -> Source:
     """A file with some content, as it is found."""
     path.write_bytes(content)
-    (source,) = find_sources([str(path)], file_format)
+    (source,) = find_sources([str(path)], PerInput(file_format))
     return source
 
 

@@ -159,6 +159,7 @@ def expected_type(struct: type, name: str, hint: Any) -> Any:
     kind = without_rules(hint)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         given = [each for each in typing.get_args(kind) if each is not msgspec.UnsetType]
+        given = [Sequence[str] if each == list[str] else each for each in given]
         kind = typing.Union[tuple(given)]  # noqa: UP007
     if typing.get_origin(kind) in (list, tuple):
         return Sequence[without_rules(typing.get_args(kind)[0])]  # type: ignore[misc]

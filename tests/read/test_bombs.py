@@ -17,6 +17,7 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.scanned import MAX_OPENING_BYTES
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.sources import find_sources
 
 if sys.version_info >= (3, 14):
@@ -45,6 +46,7 @@ from tokenmill.core.errors import DataError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.json_records import JsonParser
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.sources import find_sources
 from tokenmill.read.formats.format import Extent
 
@@ -134,7 +136,7 @@ def test_a_window_may_take_as_much_memory_as_the_usual_tools_allow(
     made: Callable[[int], bytes], size: int, is_read: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl.x").write_bytes(made(size))
-    (source,) = find_sources([str(tmp_path / "a.jsonl.x")], "jsonl")
+    (source,) = find_sources([str(tmp_path / "a.jsonl.x")], PerInput("jsonl"))
     batches = Reader([source], Fields(), 1000).read(Extent(0))
     if is_read:
         assert next(batches).texts == ["a"]

@@ -24,6 +24,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.load.text.pieces import TextCorpus
 from tokenmill.read.fields import Fields
 from tokenmill.read.foreign import foreign_kind
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.sources import find_sources
 from tokenmill.reports.bench import take_documents
 
@@ -175,7 +176,7 @@ def test_a_file_of_another_format_is_refused_as_what_it_is(name: str, tmp_path: 
         find_sources([str(path)])
     assert (caught.value.where, caught.value.why) == (str(path), kind)
     assert "--format text" in caught.value.hint
-    assert find_sources([str(path)], "text")[0].format == "text"
+    assert find_sources([str(path)], PerInput("text"))[0].format == "text"
 
 
 @pytest.mark.parametrize("name", READ)

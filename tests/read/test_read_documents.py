@@ -16,6 +16,7 @@ from tokenmill.core.errors import InputChangedError, StorageError
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.source import Source
 from tokenmill.read.sources import find_sources
 from tokenmill.read.units import Unit, cut_units
@@ -26,7 +27,7 @@ LINES = [json.dumps({"text": text}).encode() + b"\n" for text in TEXTS]
 
 def put(path: Path, data: bytes, file_format: str = "auto") -> Source:
     path.write_bytes(data)
-    return find_sources([str(path)], file_format)[0]
+    return find_sources([str(path)], PerInput(file_format))[0]
 
 
 def read(source: Source, fields: Fields, extents: list[Extent], batch_bytes: int) -> list[str]:

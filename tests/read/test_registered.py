@@ -93,6 +93,10 @@ def test_a_killed_build_from_toys_resumes_to_the_same_bytes(
     assert contents(out) == contents(tmp_path / "clean")
 
 
+def test_help_names_the_formats_of_installed_packages() -> None:
+    assert "installed: netstrings" in " ".join(with_toys("build", "--help-all").stdout.split())
+
+
 def test_toys_are_estimated(corpus: list[object], tokenizer_path: Path) -> None:
     result = with_toys("estimate", *corpus, "--tokenizer", tokenizer_path, "--json")
     assert json.loads(result.stdout)["files"] == 4

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenmill.core.errors import InputChangedError, StorageError, UserError
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.places.local import regular_file
 from tokenmill.read.sources import find_sources
 
@@ -132,7 +133,48 @@ def test_a_stray_readme_among_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="mix plain text and records") as caught:
         find_sources([str(tmp_path)])
     assert caught.value.where == "README.md is plain text, a.jsonl contains records"
-    assert [s.format for s in find_sources([str(tmp_path)], "text")] == ["text", "text"]
+    assert caught.value.hint == (
+        "to read both, add --format '*.md=text', or build each kind on its own and combine the "
+        "datasets with tokenmill.mix; else name only the files to read"
+    )
+    told = find_sources([str(tmp_path)], PerInput(["*.md=text"]))
+    assert [s.format for s in told] == ["text", "jsonl"]
+    with pytest.raises(UserError, match="mix plain text and records"):
+        find_sources([str(tmp_path)], PerInput(["a.jsonl=jsonl"]))
+    assert [s.format for s in find_sources([str(tmp_path)], PerInput("text"))] == ["text", "text"]
+
+
+def test_a_pattern_names_a_file_a_folder_or_a_glob_and_the_last_that_matches_counts(
+    tmp_path: Path,
+) -> None:
+    names = ["a.jsonl", "year=1/a.jsonl", "year=1/deep/b.jsonl"]
+    put(tmp_path, *names)
+
+    def fields(*patterns: str) -> list[str]:
+        sources = find_sources([str(tmp_path)], PerInput(text_field=list(patterns)))
+        assert [source.name for source in sources] == names
+        return [source.text_field for source in sources]
+
+    assert fields("body") == ["", "", ""]
+    assert fields("a.jsonl=x") == ["x", "x", ""]
+    assert fields("year=1=x") == ["", "x", "x"]
+    assert fields("year*/*.jsonl=x", "body") == ["", "x", ""]
+    assert fields("year*/**/*.jsonl=x", "b.jsonl=y") == ["", "x", "y"]
+    assert fields(f"{tmp_path}/a.jsonl=x") == ["x", "", ""]
+    assert fields(f"{tmp_path.name}=x", "deep/=y") == ["x", "x", "y"]
+
+
+def test_a_pattern_that_matches_no_input_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "forum.jsonl", "b/c.jsonl")
+    with pytest.raises(UserError) as caught:
+        find_sources([str(tmp_path)], PerInput(text_field=["forum.json=body"]))
+    assert str(caught.value) == (
+        "--text-field forum.json=body matches no input\n"
+        "  why: the inputs are forum.jsonl, b/c.jsonl\n"
+        "  next: did you mean --text-field forum.jsonl=body?"
+    )
+    with pytest.raises(UserError, match=r"--format \*\.txt=text matches no input"):
+        find_sources([str(tmp_path)], PerInput(["*.txt=text"]))
 
 
 def test_an_empty_file_does_not_make_a_mixture(tmp_path: Path) -> None:

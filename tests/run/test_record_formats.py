@@ -6,13 +6,17 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpora import documents
+from msgspec import UNSET
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.core.errors import DataError
+from tokenmill.core.errors import DataError, OutputConflictError, UserError
 from tokenmill.read import units
 
 TEXTS = [f'text {number}, "{"é" * (number % 50)}"\nin two lines' for number in range(300)]
@@ -59,6 +63,55 @@ def test_every_format_gives_the_same_documents_in_parts_too(
     tokenmill.verify(tmp_path / "parts", against_sources=True)
     estimate = tokenmill.estimate(data, tokenizer_path)
     assert estimate.documents == len(TEXTS) * len(FILES)
+
+
+def test_text_and_records_with_different_text_fields_make_one_dataset(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    write_jsonl(data / "a.jsonl", TEXTS, lang=["en"] * len(TEXTS))
+    (data / "book.txt").write_text(TEXTS[0])
+    rows = [["id", "body"], *([number, text] for number, text in enumerate(TEXTS))]
+    with open(data / "forum.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    pq.write_table(pa.table({"text": ["no"] * len(TEXTS), "body": TEXTS}), data / "forum.parquet")
+    monkeypatch.setattr(units, "MIN_UNIT_BYTES", 4 << 10)
+    options: dict[str, Any] = {
+        "text_field": ["text", "forum.*=body"],
+        "format": ["*.txt=text"],
+        "keep": ["lang?"],
+    }
+
+    def build(**other: Any) -> tokenmill.BuildReport:
+        given = {"workers": 1, **options, **other}
+        return tokenmill.build(data, tokenizer_path, tmp_path / "out", **given)
+
+    with pytest.raises(UserError, match="cannot find the column 'text'"):
+        build(text_field="text")
+    dataset = build().dataset
+    sources = dataset.manifest.sources
+    assert [each.text_field for each in sources] == [UNSET, UNSET, "body", "body"]
+    assert [each.counts.documents for each in sources] == [300, 1, 300, 300]
+    ids = documents(tmp_path / "out")
+    assert ids == [*ids[:300], ids[0], *ids[:300], *ids[:300]]
+    (data / "forum.csv").touch()
+    assert build().dataset.manifest.dataset_id == dataset.manifest.dataset_id
+    with pytest.raises(OutputConflictError, match=r"policies\.read\.text_field"):
+        build(text_field=["text", "forum.*=text"])
+    assert tokenmill.verify(tmp_path / "out", against_sources=True).compared_documents == 901
+    assert tokenmill.estimate(data, tokenizer_path, **options).documents == 901
+    text = {"format": options["format"], "text_field": options["text_field"]}
+    for inputs, other in ((data, text), (tmp_path / "out", {})):
+        out = tmp_path / f"counts of {inputs.name}"
+        counted = tokenmill.count_words(inputs, out, split="gpt2", workers=1, **other)
+        assert counted.counts.manifest.totals.documents == 901
+    stream = tokenmill.TextStream(
+        [str(data)],
+        str(tokenizer_path),
+        tokenmill.TextStreamOptions(sequence_length=64, global_batch_size=4, dropout=0.1, **text),
+    )
+    assert next(stream).ids.shape == (4, 64)
 
 
 def test_a_bad_row_costs_itself_and_a_resumed_build_encodes_nothing_again(

@@ -30,8 +30,8 @@ class ReadingArguments(TypedDict, total=False):
     ReadOptions that matter wherever texts are read.
     """
 
-    format: str
-    text_field: str
+    format: str | Sequence[str]
+    text_field: str | Sequence[str]
     text_template: str | None
     transform: Transform | str | None
     separator: str | None
@@ -165,8 +165,8 @@ class TextLoaderArguments(BatchArguments, total=False):
     labels: Labels
     open_sequences: int
     max_segments: int | None
-    format: str
-    text_field: str
+    format: str | Sequence[str]
+    text_field: str | Sequence[str]
     text_template: str | None
     separator: str | None
     eos: str | None
@@ -214,8 +214,8 @@ class TrainArguments(CountArguments, total=False):
 class ReportArguments(TypedDict, total=False):
     """How `report_tokenizers` reads its inputs: some fields of ReadOptions."""
 
-    format: str
-    text_field: str
+    format: str | Sequence[str]
+    text_field: str | Sequence[str]
     id_field: str | None
     separator: str | None
     streaming: bool

@@ -230,6 +230,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: the group does not exist.
         """
+        self._name_installed()
         arguments, options, *groups = self._action_groups
         titles = {each.title or "": each for each in groups}
         if group not in ("", "all", *titles):
@@ -257,6 +258,15 @@ class Parser(argparse.ArgumentParser):
             more = f"more options: {self.prog} --help GROUP or --help-all"
             formatter.add_text("\n".join([more, *lines]))
         return formatter.format_help()
+
+    def _name_installed(self) -> None:
+        """Add names that installed packages define, such as formats, to the help."""
+        for action in self._actions:
+            option = self._flags.get(action.dest, ("", None))[1]
+            if option is not None and "names" in option.extra:
+                told = re.findall(r"[\w-]+", option.description)
+                if new := [name for name in option.extra["names"]() if name not in told]:
+                    action.help = f"{action.help}; installed: {', '.join(new)}"
 
     def _most_used(self) -> list[argparse.Action]:
         known = self._option_string_actions

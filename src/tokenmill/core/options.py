@@ -269,19 +269,27 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         return None
     try:
         read = _read(value, option)
-        if isinstance(read, str) and not option.accepts(read):
-            names = option.extra["names"]() if "names" in option.extra else option.choices
-            close = nearest(read, names)
-            hint = f"; did you mean {close}?" if close else ""
-            raise ValueError(f"must be one of {', '.join(names)}{hint}")
+        for name in read if isinstance(read, list) and "accepts" in option.extra else [read]:
+            _require_choice(option, name)
         return msgspec.convert(read, option.hint)
     except ValueError as error:  # as are the errors of msgspec
         allowed = ""
         if isinstance(error, msgspec.ValidationError) or not str(error):
             allowed = valid_values(option.hint)
         why = f"must be {allowed}" if allowed else str(error)
+        if option.item and str in option.kinds and isinstance(value, list) and len(value) == 1:
+            value = value[0]
         problems.append(Problem(path, "got {!r}; {}", value, why))
         return None
+
+
+def _require_choice(option: Option, name: Any) -> None:
+    """Raise a ValueError if a name is none of the choices of an option, if it has any."""
+    if isinstance(name, str) and not option.accepts(name):
+        names = option.extra["names"]() if "names" in option.extra else option.choices
+        close = nearest(name.rpartition("=")[2], names)
+        hint = f"; did you mean {close}?" if close else ""
+        raise ValueError(f"must be one of {', '.join(names)}{hint}")
 
 
 def _read(value: Any, option: Option) -> Any:
@@ -293,6 +301,8 @@ def _read(value: Any, option: Option) -> Any:
         if type(value) is int and int in option.kinds:  # a token may be given by text or by id
             return value
         return _read_item(value, option.kind, unit)
+    if type(value) is int and str in option.kinds:
+        value = str(value)
     if isinstance(value, (str, Path)):
         is_list = typing.get_origin(option.kind) is list
         value = [value] if is_list or isinstance(value, Path) else value.split(",")

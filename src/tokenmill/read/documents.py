@@ -32,7 +32,7 @@ class Reader:
         self._sources = sources
         self._fields = fields
         self._batch_bytes = batch_bytes
-        self._parsers: dict[str, Parse] = {}
+        self._parsers: dict[tuple[str, str], Parse] = {}
         self.observe: Observer = lambda *_: None
         self.position = 0
         """Start of the part of the source that is being read."""
@@ -49,18 +49,16 @@ class Reader:
         with source_errors(source, lambda: self.position):
             if not spool:
                 source.require_unchanged()
-            found = FORMATS[source.format]
-            parse = self._parser(source.format)
+            found, fields = FORMATS[source.format], self._fields.of(source)
+            parse = self._parser(source.format, fields)
             if spool:
-                blocks = found.spooled_blocks(
-                    spool, extent, source, self._fields, self._batch_bytes
-                )
+                blocks = found.spooled_blocks(spool, extent, source, fields, self._batch_bytes)
             else:
-                blocks = found.blocks(source, extent, self._fields, self._batch_bytes)
+                blocks = found.blocks(source, extent, fields, self._batch_bytes)
             is_rest = False
             for block in blocks:
                 self.position = block.start
-                self.observe(source.index, found.digested(block, self._fields))
+                self.observe(source.index, found.digested(block, fields))
                 yield self._rest(block, source) if is_rest else parse(block, source)
                 self.position, is_rest = block.stop, block.is_open
             if not spool:
@@ -73,10 +71,11 @@ class Reader:
         batch.columns = {name: [] for name in self._fields.keep}
         return batch
 
-    def _parser(self, name: str) -> Parse:
-        if name not in self._parsers:
-            self._parsers[name] = FORMATS[name].parser(self._fields)
-        return self._parsers[name]
+    def _parser(self, name: str, fields: Fields) -> Parse:
+        key = name, fields.text
+        if key not in self._parsers:
+            self._parsers[key] = FORMATS[name].parser(fields)
+        return self._parsers[key]
 
 
 def grouped(batches: Iterable[DocumentBatch], num_bytes: int) -> Iterator[list[DocumentBatch]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import nearest
@@ -11,6 +12,9 @@ from tokenmill.read.rendering.chat.conversations import Conversations
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.values import UnfitRecordError
+
+if TYPE_CHECKING:
+    from tokenmill.read.source import Source
 
 AnyRendering = TextTemplate | Transform | Conversations
 """All renderings."""
@@ -47,6 +51,10 @@ class Fields:
             if self.text.startswith(f"{name}."):
                 why = f"it contains the text field {self.text!r}"
                 raise UserError(f"cannot keep the field {name!r}", why=why)
+
+    def of(self, source: Source) -> Fields:
+        """Return the fields to read from a source, which can have its own text field."""
+        return replace(self, text=source.text_field) if source.text_field else self
 
     @property
     def texts(self) -> tuple[str, ...] | None:
@@ -120,6 +128,6 @@ def field_hint(name: str, present: Collection[str]) -> str:
     if flag:
         return (
             "add --text-field NAME, with the name of the field that holds the text; if it differs "
-            "between inputs, build their texts with --transform"
+            "between inputs, add --text-field GLOB=NAME for each of them"
         )
     return "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"

@@ -85,6 +85,10 @@ class Source:
     """The local file; None if the source is streamed."""
     mtime_ns: int = 0
     """The mtime of the local file."""
+    text_field: str = ""
+    """The field with the text; "" for that of the run."""
+    chosen_format: str = AUTO
+    """The format that the user chose."""
     in_parts: bool = False
     """Whether a streamed source is cut and grouped like a local file."""
 

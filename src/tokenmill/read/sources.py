@@ -17,11 +17,12 @@ from tokenmill.read.compression import SNIFF_BYTES, compression_of, decompressed
 from tokenmill.read.fields import Fields, require_field
 from tokenmill.read.foreign import foreign_kind, plain_name, refuse_foreign
 from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.per_input import ANY_INPUT, PerInput
 from tokenmill.read.source import AUTO, LOCAL, PLACES, Access, Source, place_of
 
 
 def find_sources(
-    inputs: Sequence[str], file_format: str = AUTO, access: Access | None = None
+    inputs: Sequence[str], chosen: PerInput = ANY_INPUT, access: Access | None = None
 ) -> list[Source]:
     """Return all files that `inputs` name, ready to be read.
 
@@ -31,23 +32,24 @@ def find_sources(
         TokenmillError: see `list_sources` and `fetch_sources`.
     """
     access = access or Access()
-    return fetch_sources(list_sources(inputs, file_format, access), file_format, access)
+    return fetch_sources(list_sources(inputs, chosen, access), access)
 
 
-def list_sources(inputs: Sequence[str], file_format: str, access: Access) -> list[Source]:
+def list_sources(inputs: Sequence[str], chosen: PerInput, access: Access) -> list[Source]:
     """List all files that `inputs` (files, folders, globs, remote names) name, without downloads.
 
     The order is that of the arguments; folders are sorted.
 
     Raises:
         UserError: nothing matches; a file is named twice, is not a regular file, or has an
-            unsupported format; or plain text and records are mixed without `file_format`.
+            unsupported format; plain text and records are mixed, although no format was chosen
+            for the text; or a pattern of `chosen` matches nothing.
     """
-    by_input = list_by_input(inputs, file_format, access)
+    by_input = list_by_input(inputs, chosen, access)
     return [source for sources in by_input for source in sources]
 
 
-def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> list[list[Source]]:
+def list_by_input(inputs: Sequence[str], chosen: PerInput, access: Access) -> list[list[Source]]:
     """Like `list_sources`, but with separate files for each input."""
     names: dict[str, list[str]] = {LOCAL: []}
     for name in inputs:
@@ -57,7 +59,8 @@ def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> li
         if place != LOCAL:
             _in_order(names[LOCAL], found)  # refuse early, before any request
         for name, sources in PLACES[place].list(of_place, access).items():
-            found[name] = [_as_listed(source, file_format) for source in sources]
+            found[name] = [_as_listed(chosen.applied(source)) for source in sources]
+    chosen.require_matches(list(itertools.chain.from_iterable(found.values())))
     sources = _in_order(inputs, found)
     if not sources:
         raise UserError("no input files", why=f"found nothing in {', '.join(map(str, inputs))}")
@@ -65,7 +68,7 @@ def list_by_input(inputs: Sequence[str], file_format: str, access: Access) -> li
     return [list(itertools.islice(numbered, len(found[name]))) for name in inputs]
 
 
-def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -> list[Source]:
+def fetch_sources(sources: Sequence[Source], access: Access) -> list[Source]:
     """Return the sources ready to be read, after downloads if needed.
 
     Raises:
@@ -76,20 +79,21 @@ def fetch_sources(sources: Sequence[Source], file_format: str, access: Access) -
         return list(sources)
     if access.mode == "stream":
         _refuse_other_streams(sources)
-    looked_at: dict[str, Source] = {}
+    looked_at: dict[tuple[str, str], Source] = {}
 
     def ready(before: Source, source: Source) -> Source:
         """Return a source with its format and compression, detected if necessary."""
         if not before.is_distant or (source.is_distant and _reads_ranges(source)):
             return source
         if not source.is_distant or not source.num_bytes:
-            return _detected(source, file_format)
+            return _detected(source)
         # Detection takes a request, so it is done once for each suffix.
         suffixes = plain_name(source.name).suffix + Path(source.name).suffix
         suffixes = re.sub(r"\d+", "0", suffixes)  # such as ".00017" of a part
-        if suffixes not in looked_at:
-            looked_at[suffixes] = _detected(source, file_format)
-        first = looked_at[suffixes]
+        kind = suffixes, source.chosen_format
+        if kind not in looked_at:
+            looked_at[kind] = _detected(source)
+        first = looked_at[kind]
         return replace(source, format=first.format, compression=first.compression)
 
     placed = place_sources(sources, access)
@@ -170,20 +174,20 @@ def _in_order(inputs: Sequence[str], found: Mapping[str, Sequence[Source]]) -> l
     return sources
 
 
-def _as_listed(source: Source, file_format: str) -> Source:
+def _as_listed(source: Source) -> Source:
     """Return a source with its format, as far as it is known without a request."""
     if not source.is_distant:
-        return _detected(source, file_format)
+        return _detected(source)
     for known in FORMATS.built_in:
         if source.name.endswith(FORMATS[known].range_suffixes):
             return replace(source, format=known)
-    return replace(source, format=file_format)
+    return replace(source, format=source.chosen_format)
 
 
-def _detected(source: Source, file_format: str) -> Source:
+def _detected(source: Source) -> Source:
     with source.open() as file:
         name = Path(source.location).name
-        found, compression = detect(file, source.where, name, file_format)
+        found, compression = detect(file, source.where, name, source.chosen_format)
     return replace(source, format=found, compression=compression)
 
 
@@ -217,15 +221,17 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
     refuse_foreign((source.origin or source.where, source.format) for source in sources)
     families: dict[str, str] = {}
     for source in sources:
-        if source.num_bytes:
-            holds_records = FORMATS[source.format].holds_records
+        holds_records = FORMATS[source.format].holds_records
+        if source.num_bytes and (holds_records or source.chosen_format == AUTO):
             families.setdefault("records" if holds_records else "text", source.name)
     if len(families) > 1:
+        glob = f"*{Path(families['text']).suffix}" if Path(families["text"]).suffix else "GLOB"
         raise UserError(
             "the inputs mix plain text and records",
             where=f"{families['text']} is plain text, {families['records']} contains records",
             why="otherwise a stray README or log would become training data",
-            hint="name only the files that you want to read",
+            hint=f"to read both, add --format '{glob}=text', or build each kind on its own and "
+            "combine the datasets with tokenmill.mix; else name only the files to read",
         )
 
 
@@ -285,13 +291,14 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
     """Raise a UserError if a requested field is missing from the first records.
 
     The text must appear in every source. Ids and kept fields can be rare, so they must only appear
-    in any of the sources. If texts are built from fields, sources of plain text are refused.
+    in any of the sources. Sources of plain text are refused if texts are built from fields, or if
+    no source has the other fields.
     """
-    if fields.rendering:
-        for source in sources:
-            if not FORMATS[source.format].holds_records:
-                why = "it is plain text, which has no fields"
-                raise UserError("an input contains no records", where=source.where, why=why)
+    plain = [source for source in sources if not FORMATS[source.format].holds_records]
+    needs_any = not fields.optional.issuperset(fields.extra) and len(plain) == len(sources)
+    if plain and (fields.rendering or needs_any):
+        why = "it is plain text, which has no fields"
+        raise UserError("an input contains no records", where=plain[0].where, why=why)
     previewed = [source for source in sources[:MAX_PREVIEWED_SOURCES] if source.num_bytes]
     seen: set[str] = set()
     where = ""
@@ -304,9 +311,7 @@ def check_fields(sources: Sequence[Source], fields: Fields) -> None:
                 require_field(name, seen, where)
 
 
-def check_before_fetch(
-    sources: Sequence[Source], fields: Fields, file_format: str, access: Access
-) -> None:
+def check_before_fetch(sources: Sequence[Source], fields: Fields, access: Access) -> None:
     """Raise a UserError if the first file of a folder has no text field, before a long download.
 
     This only needs a part of the file.
@@ -317,7 +322,7 @@ def check_before_fetch(
     by_folder = {source.name.rpartition("/")[0]: source for source in reversed(distant)}
     firsts = list(by_folder.values())[:MAX_PREVIEWED_SOURCES]
     with contextlib.suppress(InputChangedError):  # the download notices it too and lists again
-        firsts = fetch_sources(firsts, file_format, replace(access, mode="sample"))
+        firsts = fetch_sources(firsts, replace(access, mode="sample"))
         check_fields(firsts, Fields(fields.text, rendering=fields.rendering))
 
 
@@ -332,7 +337,7 @@ def _fields_of(sources: Sequence[Source], fields: Fields) -> list[set[str]]:
     def look(source: Source) -> set[str]:
         # The unit that reads the file reports the damage.
         with contextlib.suppress(DataError), source_errors(source):
-            return FORMATS[source.format].check_fields(source, fields)
+            return FORMATS[source.format].check_fields(source, fields.of(source))
         return set()
 
     found = {source.index: look(source) for source in sources if not source.is_distant}

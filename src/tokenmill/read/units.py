@@ -169,7 +169,7 @@ def find_units(stream: Stream, source: Source, fields: Fields) -> list[Unit] | N
 def units_of_parts(source: Source, fields: Fields, unit_bytes: int) -> list[Unit] | None:
     """Return a unit for each part of a source; None if it can only be read from its start."""
     try:
-        parts = FORMATS[source.format].cut(source, fields, unit_bytes)
+        parts = FORMATS[source.format].cut(source, fields.of(source), unit_bytes)
     except DamagedInputError:
         parts = [(Extent(source.index), source.num_bytes)]  # its unit reports the damage
     if parts is None:
@@ -228,7 +228,7 @@ def _spooled(
     part = size = stop = 0
     writer: SpoolWriter | None = None
     path: Path | None = None
-    blocks = found.blocks(source, Extent(source.index), fields, PIECE_BYTES, raw)
+    blocks = found.blocks(source, Extent(source.index), fields.of(source), PIECE_BYTES, raw)
     try:
         for block in blocks:
             if writer is None:

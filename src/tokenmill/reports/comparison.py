@@ -106,7 +106,8 @@ def find_again(dataset: Dataset, advance: Advance, part: slice = slice(None)) ->
     for index, entry in list(enumerate(dataset.manifest.sources))[part]:
         origin, path = entry.origin or "", Path(run.inputs[index])
         source = find_source(index, entry.name, origin, entry.bytes, versions[index], path)
-        sources.append(replace(source, format=entry.format, compression=entry.compression))
+        source = replace(source, format=entry.format, compression=entry.compression)
+        sources.append(replace(source, text_field=entry.text_field or ""))
     return _placed(dataset, sources, advance)
 
 

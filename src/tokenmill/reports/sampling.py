@@ -228,7 +228,7 @@ class Sampler:
         self.takes_all = spacing <= slice_characters
         self._next = int(rng.integers(max(spacing, 1)))
         """Characters until the next slice."""
-        self._parsers: dict[str, Parse] = {}
+        self._parsers: dict[tuple[str, str], Parse] = {}
 
     def sample(self, source: Source, budget: Budget) -> SourceSample:
         """Parse blocks of one source; none if it is damaged, which the build will report."""
@@ -236,7 +236,7 @@ class Sampler:
         sample = SourceSample(source)
         try:
             with source_errors(source):
-                num_starts = found.num_starts(source, self._fields)
+                num_starts = found.num_starts(source, self._fields.of(source))
                 if num_starts == source.num_bytes > budget.parsed_bytes:
                     self._sample_cells(sample, budget)
                 else:
@@ -255,14 +255,15 @@ class Sampler:
         edges = np.linspace(0, sample.num_blocks, count + 1).astype(np.int64)
         for cell in self._rng.integers(edges[:-1], edges[1:]).tolist():
             extent = Extent(source.index, cell * size, min((cell + 1) * size, source.num_bytes))
-            self._parse(sample, list(found.blocks(source, extent, self._fields, size)))
+            blocks = found.blocks(source, extent, self._fields.of(source), size)
+            self._parse(sample, list(blocks))
             sample.read_bytes += sample.blocks[-1].num_bytes
 
     def _sample_what_is_read(self, sample: SourceSample, budget: Budget) -> None:
         """Parse random blocks of a whole source, of random groups, or of the start of a stream."""
         source = sample.source
-        found = FORMATS[source.format]
-        totals = found.totals(source, self._fields)
+        found, fields = FORMATS[source.format], self._fields.of(source)
+        totals = found.totals(source, fields)
         extents = (
             [Extent(source.index)] if totals is None else self._groups(source, totals[0], budget)
         )
@@ -273,7 +274,7 @@ class Sampler:
         with nullcontext() if totals else source.open() as raw:
             for extent in extents:
                 left = budget.read_bytes // len(extents)
-                for block in found.blocks(source, extent, self._fields, budget.block_bytes, raw):
+                for block in found.blocks(source, extent, fields, budget.block_bytes, raw):
                     if left <= 0:
                         is_whole = False
                         break
@@ -298,7 +299,7 @@ class Sampler:
 
     def _groups(self, source: Source, text_bytes: int, budget: Budget) -> list[Extent]:
         """Random groups of a table, within the limit."""
-        num_groups = FORMATS[source.format].num_starts(source, self._fields)
+        num_groups = FORMATS[source.format].num_starts(source, self._fields.of(source))
         mean_bytes = max(text_bytes // max(num_groups, 1), budget.block_bytes)
         count = min(max(budget.read_bytes // mean_bytes, MIN_BLOCKS), num_groups)
         if count == num_groups:
@@ -310,9 +311,11 @@ class Sampler:
         """Parse the records of a sampled block from the pieces that were read."""
         started = time.perf_counter()
         source = sample.source
-        if source.format not in self._parsers:
-            self._parsers[source.format] = FORMATS[source.format].parser(self._fields)
-        batches = [self._parsers[source.format](block, source) for block in blocks]
+        fields = self._fields.of(source)
+        key = source.format, fields.text
+        if key not in self._parsers:
+            self._parsers[key] = FORMATS[source.format].parser(fields)
+        batches = [self._parsers[key](block, source) for block in blocks]
         found = [text for batch in batches for text in batch.texts]
         texts = [text for text in found if text]
         parsed = SampledBlock(

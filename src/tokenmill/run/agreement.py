@@ -287,6 +287,8 @@ def _input_differences(old: Sequence[InputIdentity], new: Sequence[InputIdentity
     for a, b in zip(old, new, strict=True):
         if a.bytes != b.bytes:
             yield f"{b.name}: had {a.bytes:,} bytes, has {b.bytes:,}"
+        elif a.text_field != b.text_field:
+            yield f"{b.name}: a pattern of --text-field matches it in only one of the two runs"
         elif a.etag != b.etag:
             yield f"{b.name}: its content changed (its remote version is different)"
 

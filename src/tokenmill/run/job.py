@@ -177,14 +177,19 @@ class InputIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The version of a remote file."""
     mtime_ns: int | UnsetType = UNSET
     """The modification time of a local file."""
+    text_field: str | UnsetType = UNSET
+    """The field with the text, if a pattern chose one for this file."""
 
 
 def input_identity(source: Source) -> InputIdentity:
     """Return the identity of an input, which a resumed run must agree with."""
-    name, num_bytes = source.name, source.num_bytes
-    if isinstance(source.version, str):
-        return InputIdentity(name=name, bytes=num_bytes, etag=source.version)
-    return InputIdentity(name=name, bytes=num_bytes, mtime_ns=source.version)
+    return InputIdentity(
+        name=source.name,
+        bytes=source.num_bytes,
+        text_field=source.text_field or UNSET,
+        etag=source.version if isinstance(source.version, str) else UNSET,
+        mtime_ns=UNSET if isinstance(source.version, str) else source.version,
+    )
 
 
 def versions() -> dict[str, str]:

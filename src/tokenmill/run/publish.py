@@ -141,6 +141,7 @@ def describe_sources(
             format=source.format,
             compression=source.compression,
             origin=source.origin or msgspec.UNSET,
+            text_field=source.text_field or msgspec.UNSET,
             bytes=source.num_bytes,
             xxh3_128=xxhash.xxh3_128_hexdigest(digests[source.index]),
             counts=counts[source.index],

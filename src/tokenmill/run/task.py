@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from tokenmill.core.errors import DataError, EngineError, UserError
+from tokenmill.core.globs import is_glob, matches
 from tokenmill.core.records import Advance
 from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.exactness import Exam
@@ -29,7 +30,6 @@ from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import FORMATS, Extent
 from tokenmill.read.formats.tables.isolated import end_idle_parsers
-from tokenmill.read.places.folders import is_glob, matches
 from tokenmill.read.source import Access, FetchListener, ReadMode, Source
 from tokenmill.read.sources import check_before_fetch, check_fields, fetch_sources
 from tokenmill.read.units import Stream, Unit, choose_unit_bytes, cut_units, decompressed_bytes
@@ -224,9 +224,8 @@ class Task(ABC, Generic[R]):
             UserError: a field is missing, or a file cannot be read in this way.
             TokenmillError: a file cannot be fetched.
         """
-        file_format = self.recipe.read.format
-        check_before_fetch(self.sources, self.fields, file_format, access)
-        fetched = fetch_sources(self.sources, file_format, access)
+        check_before_fetch(self.sources, self.fields, access)
+        fetched = fetch_sources(self.sources, access)
         refuse_output_inside(fetched, self.recipe.out)
         check_fields(fetched, self.fields)
         return fetched

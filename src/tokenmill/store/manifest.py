@@ -105,6 +105,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     compression: str
     origin: str | msgspec.UnsetType = msgspec.UNSET
     """Address of a file that was not on this machine: hf://datasets/OWNER/NAME@COMMIT/PATH."""
+    text_field: str | msgspec.UnsetType = msgspec.UNSET
+    """The field with the text, if a pattern chose one for this file."""
     bytes: Count
     xxh3_128: str
     counts: Counts

@@ -15,8 +15,8 @@ from msgspec import UNSET, UnsetType
 class ReadPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """Options for reading; see `run.recipe.options.ReadOptions`."""
 
-    format: str = "auto"
-    text_field: str = "text"
+    format: str | list[str] = "auto"
+    text_field: str | list[str] = "text"
     text_template: str | UnsetType = UNSET
     transform: str | UnsetType = UNSET
     transform_sha256: str | UnsetType = UNSET

@@ -17,6 +17,7 @@ from cloud_kit.chaos import chaos
 from conftest import write_jsonl
 from tokenmill.core.errors import DataError, InputChangedError, TokenmillError, UserError
 from tokenmill.read import units
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.places import buckets
 from tokenmill.read.source import Access
 from tokenmill.read.sources import list_sources
@@ -96,7 +97,7 @@ def test_text_is_the_same_from_a_bucket_and_from_a_disk(
 
 
 def names_of(name: str) -> list[str]:
-    return [source.name for source in list_sources([name], "auto", PLACES)]
+    return [source.name for source in list_sources([name], PerInput(), PLACES)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_planning_looks_into_one_file_of_each_suffix(
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         from tokenmill.read.sources import find_sources
 
-        found = find_sources([f"s3://{bucket.name}/data"], "auto", PLACES)
+        found = find_sources([f"s3://{bucket.name}/data"], PerInput(), PLACES)
         assert {source.format for source in found} == {"jsonl"}
         assert proxy.counted["GET"] + proxy.counted["HEAD"] == 3  # HEAD, LIST, the first bytes
 

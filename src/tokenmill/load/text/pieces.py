@@ -24,6 +24,7 @@ from tokenmill.load.text.state import DocumentOrigin
 from tokenmill.read.documents import Reader
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats.format import Extent
+from tokenmill.read.per_input import ANY_INPUT, PerInput
 from tokenmill.read.sources import check_fields, find_sources
 from tokenmill.read.units import Stream, choose_unit_bytes, cut_units
 from tokenmill.store.layout import token_dtype
@@ -56,8 +57,8 @@ class TextCorpus:
         UserError: an input cannot be read (see `find_sources`), or does not have the text field.
     """
 
-    def __init__(self, inputs: Sequence[str], fields: Fields, file_format: str = "auto") -> None:
-        self.sources = find_sources(inputs, file_format)
+    def __init__(self, inputs: Sequence[str], fields: Fields, chosen: PerInput = ANY_INPUT) -> None:
+        self.sources = find_sources(inputs, chosen)
         check_fields(self.sources, fields)
         self._reader = Reader(self.sources, fields, BATCH_BYTES)
         self._extents: list[Extent] = []
@@ -74,7 +75,8 @@ class TextCorpus:
         digest = xxhash.xxh3_128()
         for source in self.sources:
             entry = (source.name, source.num_bytes, source.version, source.format)
-            digest.update(repr(entry).encode())
+            own = (source.text_field,) if source.text_field else ()
+            digest.update(repr((*entry, *own)).encode())
         return {
             "files": len(self.sources),
             "bytes": sum(source.num_bytes for source in self.sources),

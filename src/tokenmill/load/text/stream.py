@@ -53,6 +53,7 @@ from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, PackOptions
 from tokenmill.packing.strategy import Pieces
 from tokenmill.packing.streaming import StreamPacker
 from tokenmill.read.fields import Fields
+from tokenmill.read.per_input import PerInput, default_of
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.store.row_format import Labels
 
@@ -79,8 +80,8 @@ class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Number of open sequences. More of them pack better, but make the state larger."""
     max_segments: Positive | None = None
     """Maximum number of documents in a sequence. It gives cu_seqlens a fixed size."""
-    format: str = "auto"
-    text_field: str = "text"
+    format: str | list[str] = "auto"
+    text_field: str | list[str] = "text"
     text_template: str | None = None
     separator: str | None = None
     eos: str | None = None
@@ -119,8 +120,10 @@ class TextStream:
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
         template = options.text_template
         rendering = None if template is None else TextTemplate(template)
-        fields = Fields(options.text_field, separator=options.separator, rendering=rendering)
-        self._documents = TextCorpus(inputs, fields, options.format)
+        chosen = PerInput(options.format, options.text_field)
+        text = default_of(options.text_field, "text")
+        fields = Fields(text, separator=options.separator, rendering=rendering)
+        self._documents = TextCorpus(inputs, fields, chosen)
         file = require_harmless(load_tokenizer_file(tokenizer))
         sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)
         boundary = resolve_boundary_tokens(sampler.reference, file, options.eos, options.pad)

@@ -91,4 +91,6 @@ def parse_text_block(block: bytes, offset: int, source: int, fields: Fields) -> 
         record_bytes=sizes[keep],
         rejected=rejected,
         bom_bytes=bom_bytes,
+        columns={name: [None] * len(texts) for name in fields.keep},
+        no_loss=[[] for _ in texts] if fields.has_no_loss else None,
     )

@@ -16,14 +16,12 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from tokenmill.core.errors import DataError, UserError
+from tokenmill.core.globs import fixed_folder, is_glob, matches
 from tokenmill.core.paths import is_safe_path
 from tokenmill.read.compression import SNIFF_BYTES, damaged
 from tokenmill.read.places.folders import (
     DESCRIPTIONS,
-    fixed_folder,
-    is_glob,
     is_saved,
-    matches,
     only_describes,
     require_small,
     saved_files,

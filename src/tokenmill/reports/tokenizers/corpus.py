@@ -76,8 +76,8 @@ def open_corpus(
         read, names = stored, [source.name for source in sources]
     else:
         access, notes = _access(read, advance), ()
-        listed, names = list_with_groups(inputs, read.format, access)
-        sources = fetch_sources(listed, read.format, access)
+        listed, names = list_with_groups(inputs, read.per_input, access)
+        sources = fetch_sources(listed, access)
     fields = grouped_reading(read, by).fields
     check_fields(sources, fields)
     sources = [replace(source, index=index) for index, source in enumerate(sources)]

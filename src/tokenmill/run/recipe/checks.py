@@ -16,6 +16,7 @@ from tokenmill.core.options import OptionError, Problem, Ref, convert, missing
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
 from tokenmill.packing.options import PackOptions
+from tokenmill.read.per_input import Choice, patterns_of
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import give
@@ -278,27 +279,47 @@ def _shared_conflicts(
 def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
     if read.separator == "":
         yield Problem("read.separator", "must not be empty")
-    text = "" if read.transform else read.text_field
+    yield from _per_input_conflicts(read)
+    texts = (
+        [] if read.transform else [read.text, *(name for _, name in patterns_of(read.text_field))]
+    )
     if read.text_template is not None:
         if read.transform:
             yield Problem("read.transform", "cannot be combined with {}", TEMPLATE)
-        text = ""
+        texts = []
         TextTemplate(read.text_template).parts()
         if read.text_field != "text":
             yield Problem("read.text_field", "cannot be combined with {}", TEMPLATE)
-    if not read.text_field:
-        yield Problem("read.text_field", "must not be empty")
-    yield from _field_conflicts(read, text)
+    yield from _field_conflicts(read, texts)
 
 
-def _field_conflicts(read: ReadOptions, text: str) -> Iterator[Problem]:
+def _per_input_conflicts(read: ReadOptions) -> Iterator[Problem]:
+    for name in ("format", "text_field"):
+        choice: Choice = getattr(read, name)
+        plain = [
+            each for each in ([choice] if isinstance(choice, str) else choice) if "=" not in each
+        ]
+        if not choice or "" in plain:
+            yield Problem(f"read.{name}", "must not be empty")
+        if len(plain) > 1:
+            rule = "got {}; only one can be for all inputs, write GLOB=NAME for some"
+            yield Problem(f"read.{name}", rule, " and ".join(plain))
+        if not all(glob and value for glob, value in patterns_of(choice)):
+            yield Problem(f"read.{name}", "a pattern is GLOB=NAME, such as '*.csv=body'")
+    if read.transform and not isinstance(read.text_field, str):
+        yield Problem(
+            "read.text_field", "patterns cannot be combined with {}", Ref("read.transform")
+        )
+
+
+def _field_conflicts(read: ReadOptions, texts: Sequence[str]) -> Iterator[Problem]:
     for name, count in Counter(read.fields.keep).items():
         if count > 1:
             yield Problem("read.keep", "{!r} is named twice", name)
     for name in read.fields.extra:
         by_name = (each for each in ("id_field", "no_loss") if getattr(read, each) == name)
         option = f"read.{next(by_name, 'keep')}"
-        if text and f"{text}.".startswith(f"{name}."):
+        if any(f"{text}.".startswith(f"{name}.") for text in texts if text):
             yield Problem(option, "{!r} holds the text, which cannot be kept as a column", name)
         if not name:
             yield Problem(option, "a field name is empty")

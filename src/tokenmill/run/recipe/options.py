@@ -23,6 +23,7 @@ from tokenmill.encode.words.splits import (
 from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
+from tokenmill.read.per_input import PerInput, default_of, simplest
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
@@ -75,23 +76,33 @@ NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
 
 
 def is_format(name: str) -> bool:
-    """Return whether a name is a valid format; packages are only loaded for unknown names."""
-    return name == AUTO or name in FORMATS
+    """Return whether a name, or GLOB=NAME, has a valid format.
+
+    Packages are only loaded for unknown names.
+    """
+    return (found := name.rpartition("=")[2]) == AUTO or found in FORMATS
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of reading: files, fields and documents."""
 
     format: Annotated[
-        str,
+        list[str] | str,
         about(
-            "format of all inputs: auto (detects it), "
-            f"{', '.join(FORMATS.built_in)}, or one of an installed package",
+            f"auto (detects it), {', '.join(FORMATS.built_in)}, or that of a package; "
+            "GLOB=NAME for some inputs",
+            metavar="NAME",
             accepts=is_format,
             names=format_names,
         ),
     ] = AUTO
-    text_field: Annotated[str, about("name or dotted path of the text")] = "text"
+    text_field: Annotated[
+        list[str] | str,
+        about(
+            "name or dotted path of the text, or GLOB=NAME for some inputs; may be repeated",
+            metavar="NAME",
+        ),
+    ] = "text"
     text_template: Annotated[
         str | None,
         about(r"text built from fields, e.g. '{title}\n\n{body}'; {{ is a brace", unit="escaped"),
@@ -139,6 +150,20 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         Positive | None, about("stop before the document that exceeds this many tokens")
     ] = None
 
+    def __post_init__(self) -> None:
+        for name in ("format", "text_field"):
+            msgspec.structs.force_setattr(self, name, simplest(getattr(self, name)))
+
+    @property
+    def per_input(self) -> PerInput:
+        """The formats and text fields, which can differ between inputs."""
+        return PerInput(self.format, self.text_field)
+
+    @property
+    def text(self) -> str:
+        """The text field of inputs that match no pattern."""
+        return default_of(self.text_field, "text")
+
     @property
     def fields(self) -> Fields:
         """The fields to read from each record.
@@ -150,7 +175,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         required = {self.id_field, self.no_loss, *self.keep}
         optional = frozenset(keep) - required
         return Fields(
-            self.text_field,
+            self.text,
             self.id_field,
             keep,
             None if self.transform else self.no_loss,
@@ -163,7 +188,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _rendering(self) -> AnyRendering | None:
         if self.transform:
-            return Transform.named(self.transform, self.text_field, self.no_loss)
+            return Transform.named(self.transform, self.text, self.no_loss)
         return None if self.text_template is None else TextTemplate(self.text_template)
 
 

@@ -18,6 +18,7 @@ from tokenmill.encode.split_file import as_tokenizer_file, find_split
 from tokenmill.encode.splitters import LIBRARY, Splitter, load_splitter, word_splitters
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split, with_digits
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.source import Access, Source
 from tokenmill.read.sources import commits_of, list_by_input
 from tokenmill.read.units import choose_unit_bytes, count_units
@@ -101,7 +102,7 @@ class CountTask(Task[CountReport]):
         """
         split = with_digits(find_split(recipe.split), recipe.digits)
         if sources is None:
-            sources, names = list_with_groups(recipe.inputs, recipe.read.format, access)
+            sources, names = list_with_groups(recipe.inputs, recipe.read.per_input, access)
         else:
             names = [source.name for source in sources]
         refuse_output_inside(sources, recipe.out)
@@ -198,10 +199,10 @@ class CountTask(Task[CountReport]):
 
 
 def list_with_groups(
-    inputs: Sequence[str], file_format: str, access: Access
+    inputs: Sequence[str], chosen: PerInput, access: Access
 ) -> tuple[list[Source], list[str]]:
     """Return the sources like `list_sources`, and the group name of each source's input."""
-    by_input = list_by_input(inputs, file_format, access)
+    by_input = list_by_input(inputs, chosen, access)
     labels = group_names(inputs)
     names = [name for name, found in zip(labels, by_input, strict=True) for _ in found]
     return [source for of_input in by_input for source in of_input], names

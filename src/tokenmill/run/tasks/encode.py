@@ -138,7 +138,7 @@ class EncodeTask(TokenizerTask[BuildReport]):
         is_chat = recipe.chat.chat is not None
         control = recipe.encode.special_tokens == "control" or is_chat
         refuse_output_among(recipe.inputs, recipe.out)
-        sources = list_sources(recipe.inputs, recipe.read.format, access)
+        sources = list_sources(recipe.inputs, recipe.read.per_input, access)
         refuse_output_inside(sources, recipe.out)
         candidates = Candidates((), {})  # a complete dataset does not need the named engine
         with contextlib.suppress(UserError):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from tokenmill.core.errors import UserError
-from tokenmill.read.places.folders import fixed_folder, is_glob, matches
+from tokenmill.core.globs import fixed_folder, is_glob, matches
 from tokenmill.read.places.hub.client import MissingEntryError, files_in
 from tokenmill.read.places.hub.names import HubFile, HubName
 
