@@ -94,10 +94,12 @@ def test_pieces_are_those_of_cutting_each_document(lengths: list[int], row: int)
     assert LengthCounts.of(halves).pieces(row).tolist() == expected.tolist()
 
 
-def recommended(lengths: list[int], counts: LengthCounts, model: str) -> tuple[int, list[str]]:
+def recommended(
+    lengths: list[int], counts: LengthCounts, model: str, memory: int | None = None
+) -> tuple[int, list[str]]:
     rows = [row_figures(counts, length) for length in lengths]
     shape = named_shape(model)
-    costs = [cost_figures(counts, each, shape, Budget(4096)) for each in rows]
+    costs = [cost_figures(counts, each, shape, Budget(4096, memory)) for each in rows]
     found = recommend(rows, costs, shape)
     return found.sequence_length, found.reasons
 
@@ -141,6 +143,28 @@ def test_lengths_beyond_the_positions_of_a_model_are_not_recommended() -> None:
         "gpt2 has 1,024 learned positions, fewer than the shortest of these lengths; try shorter "
         "ones",
     )
+
+
+def test_a_length_of_which_no_row_fits_into_the_memory_is_not_recommended() -> None:
+    """A row of llama-2-7b takes 2.5 GB of activations and 66 MB of logits for 512 tokens."""
+    lengths, counts = [512, 1024, 4096], counts_of(*[100] * 18, 600, 3000)
+    assert recommended(lengths, counts, "7b", 6 * 10**9)[0] == 1024
+    chosen, reasons = recommended(lengths, counts, "7b", 5 * 10**9)
+    assert chosen == 512
+    assert reasons[:3] == [
+        "every length that fits cuts more than 5% of the documents; 512 cuts the fewest: 10.0% of "
+        "the documents, with 66.7% of the tokens",
+        "a row of 1,024 tokens needs 5.16 GB, which does not fit into the memory for activations",
+        "with best-fit packing, 4.12% of the rows is padding; with one document per row, 59.4% is, "
+        "and there are 2.4 times as many rows",
+    ]
+    chosen, reasons = recommended(lengths, counts, "7b", 10**9)
+    assert chosen == 512
+    assert reasons[0] == (
+        "512 needs the least memory of these lengths: it cuts 10.0% of the documents, with 66.7% "
+        "of the tokens"
+    )
+    assert reasons[-1].startswith("not even one row fits into the memory for activations")
 
 
 def test_wikipedia_in_rows_of_512_as_published() -> None:

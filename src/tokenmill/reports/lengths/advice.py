@@ -26,19 +26,21 @@ def recommend(
 ) -> Recommendation:
     """Recommend the shortest length that cuts at most 5 % of the documents, or else the longest.
 
-    Lengths beyond a model's learned positions are ignored, unless there are no others. Both lists
-    are sorted by length.
+    Lengths beyond a model's learned positions, and those of which no row fits into the memory for
+    activations, are ignored, unless there are no others. Both lists are sorted by length.
     """
-    able = [
+    within = [
         number
         for number, each in enumerate(rows)
         if not shape.num_positions or each.sequence_length <= shape.num_positions
     ]
+    able = [number for number in within if costs[number].rows_that_fit != 0] or within[:1]
     enough = [number for number in able if rows[number].cut_share <= MOST_CUT]
     chosen = enough[0] if enough else (able[-1] if able else 0)
     reasons = [
-        *_choice(rows, chosen, is_enough=bool(enough)),
-        *_positions(rows, able, shape),
+        *_choice(rows, costs, chosen, is_enough=bool(enough)),
+        *_positions(rows, within, shape),
+        *_too_large([costs[number] for number in within]),
         *_neighbours(rows, costs, chosen, able),
         *_packing(rows[chosen]),
         *_memory(costs, chosen, shape),
@@ -47,12 +49,22 @@ def recommend(
     return Recommendation(rows[chosen].sequence_length, reasons)
 
 
-def _choice(rows: Sequence[RowFigures], chosen: int, *, is_enough: bool) -> Iterator[str]:
+def _choice(
+    rows: Sequence[RowFigures],
+    costs: Sequence[CostFigures],
+    chosen: int,
+    *,
+    is_enough: bool,
+) -> Iterator[str]:
     row = rows[chosen]
     cut = f"{row.cut_share:.1%} of the documents, with {row.cut_token_share:.1%} of the tokens"
+    if costs[chosen].rows_that_fit == 0:
+        yield f"{row.sequence_length:,} needs the least memory of these lengths: it cuts {cut}"
+        return
     if not is_enough:
+        which = "that fits" if any(cost.rows_that_fit == 0 for cost in costs) else "considered"
         yield (
-            f"every length considered cuts more than {MOST_CUT:.0%} of the documents; "
+            f"every length {which} cuts more than {MOST_CUT:.0%} of the documents; "
             f"{row.sequence_length:,} cuts the fewest: {cut}"
         )
         return
@@ -62,15 +74,29 @@ def _choice(rows: Sequence[RowFigures], chosen: int, *, is_enough: bool) -> Iter
     )
 
 
-def _positions(rows: Sequence[RowFigures], able: Sequence[int], shape: ModelShape) -> Iterator[str]:
-    if len(able) == len(rows):
+def _positions(
+    rows: Sequence[RowFigures], within: Sequence[int], shape: ModelShape
+) -> Iterator[str]:
+    if len(within) == len(rows):
         return
-    if able:
+    if within:
         yield f"{shape.name} has {shape.num_positions:,} learned positions; longer rows do not fit"
     else:
         yield (
             f"{shape.name} has {shape.num_positions:,} learned positions, fewer than the shortest "
             "of these lengths; try shorter ones"
+        )
+
+
+def _too_large(costs: Sequence[CostFigures]) -> Iterator[str]:
+    """Say from which length on no row fits into the memory for activations, if others fit."""
+    too_large = [cost for cost in costs if cost.rows_that_fit == 0]
+    if 0 < len(too_large) < len(costs):
+        cost = too_large[0]
+        needed = size_text(cost.activation_bytes + (cost.logit_bytes or 0))
+        yield (
+            f"a row of {cost.sequence_length:,} tokens needs {needed}, which does not fit into the "
+            "memory for activations"
         )
 
 
