@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from packing_kit import CUTTING
+from tokenmill.core.errors import UserError
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.strategies import contradictions
+from tokenmill.packing.streaming import StreamPacker
 
 
 def problems(**options: Any) -> list[str]:
@@ -20,12 +22,28 @@ def wanted(**options: Any) -> PackOptions:
 
 
 @pytest.mark.parametrize(
-    ("at_cuts", "too_short"), [("bos", 1), ("eos", 1), ("bos-and-eos", 2), ("bos-and-eos", 1)]
+    ("at_cuts", "expected"),
+    [
+        ("nothing", []),
+        ("bos", []),
+        (
+            "bos-and-eos",
+            ["pack.sequence_length: too short for a token between those added at cuts"],
+        ),
+    ],
 )
-def test_tokens_set_at_cuts_must_leave_room(at_cuts: str, too_short: int) -> None:
-    problem = "pack.sequence_length: too short for a token between those added at cuts"
-    assert problems(sequence_length=too_short, at_cuts=at_cuts) == [problem]
+def test_tokens_set_at_cuts_must_leave_room(at_cuts: str, expected: list[str]) -> None:
+    assert problems(sequence_length=2, at_cuts=at_cuts) == expected
     assert problems(sequence_length=3, at_cuts=at_cuts) == []
+
+
+@pytest.mark.parametrize("at_cuts", ["nothing", "bos-and-eos"])
+def test_a_sequence_of_one_token_leaves_none_to_predict(at_cuts: str) -> None:
+    assert problems(sequence_length=1, at_cuts=at_cuts) == [
+        "pack.sequence_length: got 1; must be 2 or more, because one token leaves none to predict"
+    ]
+    with pytest.raises(UserError, match="got 1; must be 2 or more, because one token leaves none"):
+        StreamPacker(1)
 
 
 @pytest.mark.parametrize(

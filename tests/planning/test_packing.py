@@ -499,3 +499,24 @@ def test_the_name_of_a_plan_is_strategy_length_and_subset(corpus: Dataset) -> No
         )
     ]
     assert names == ["plans/best-fit-64", "plans/next-fit-4096", "plans/best-fit-64-validation"]
+
+
+@pytest.mark.parametrize(
+    ("length", "warnings"),
+    [
+        (8, ["sequences of 8 tokens are very short; did you mean 8k (8,192 tokens)?"]),
+        (15, ["sequences of 15 tokens are very short; did you mean 15k (15,360 tokens)?"]),
+        (16, []),
+    ],
+)
+def test_short_sequences_are_made_with_a_warning(
+    length: int,
+    warnings: list[str],
+    corpus: tokenmill.Dataset,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tokenmill.StreamPacker(length)
+    assert caplog.messages == warnings
+    pack(corpus, PackOptions(sequence_length=length), tmp_path / "plan")
+    assert caplog.messages == 2 * warnings

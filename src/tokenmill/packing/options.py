@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,11 @@ from msgspec import Meta
 
 from tokenmill.core.options import Problem, Ref
 
+LOGGER = logging.getLogger(__name__)
+MIN_SEQUENCE_LENGTH = 2
+TOO_SHORT = "must be 2 or more, because one token leaves none to predict"
+USUAL_SEQUENCE_LENGTH = 16
+"""Shorter sequences are most likely a mistake."""
 MAX_SEQUENCE_LENGTH = 1 << 24
 MAX_WEIGHT = 1000
 
@@ -214,6 +220,9 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def contradictions(self) -> Iterator[Problem]:
         """Yield what is wrong with the combination of options, for any strategy."""
+        if self.length < MIN_SEQUENCE_LENGTH:
+            yield Problem("pack.sequence_length", "got {}; {}", self.length, TOO_SHORT)
+            return
         yield from self._room_problems()
         if bool(self.weight) != (self.weight_by is not None):
             yield Problem("pack.weight", "must be given together with {}", Ref("pack.weight_by"))
@@ -248,6 +257,17 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.length % self.segment_multiple:
             rule = f"must divide the sequence length {self.length}"
             yield Problem("pack.segment_multiple", f"got {self.segment_multiple}; {rule}")
+
+
+def warn_of_short_sequences(length: int) -> None:
+    """Warn if sequences are so short that the unit of the length was probably forgotten."""
+    if length < USUAL_SEQUENCE_LENGTH:
+        LOGGER.warning(
+            "sequences of %d tokens are very short; did you mean %dk (%s tokens)?",
+            length,
+            length,
+            f"{1024 * length:,}",
+        )
 
 
 def _weight(assignment: str) -> tuple[str, float] | None:

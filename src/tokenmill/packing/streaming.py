@@ -18,6 +18,7 @@ from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.packing import best_fit_of_open
+from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, TOO_SHORT, warn_of_short_sequences
 from tokenmill.packing.strategy import Pieces
 
 STATE_VERSION = 1
@@ -48,11 +49,13 @@ class StreamPacker:
         self, sequence_length: int, *, open_sequences: int = 1024, max_segments: int | None = None
     ) -> None:
         most_segments = sequence_length if max_segments is None else max_segments
-        if min(sequence_length, open_sequences, most_segments) < 1:
-            why = f"got {sequence_length}, {open_sequences}, {max_segments}"
-            raise UserError(
-                "sequence_length, open_sequences and max_segments are 1 or more", why=why
-            )
+        if sequence_length < MIN_SEQUENCE_LENGTH:
+            why = f"got {sequence_length}; {TOO_SHORT}"
+            raise UserError("the sequence length is too short", why=why)
+        if min(open_sequences, most_segments) < 1:
+            why = f"got {open_sequences} and {max_segments}"
+            raise UserError("open_sequences and max_segments must be 1 or more", why=why)
+        warn_of_short_sequences(sequence_length)
         self._length = sequence_length
         self._limit = min(most_segments, sequence_length)
         self._most = open_sequences

@@ -49,7 +49,7 @@ from tokenmill.load.text.state import (
     checked_state,
 )
 from tokenmill.packing.long_documents import cut
-from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, PackOptions
+from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, MIN_SEQUENCE_LENGTH, PackOptions
 from tokenmill.packing.strategy import Pieces
 from tokenmill.packing.streaming import StreamPacker
 from tokenmill.read.fields import Fields
@@ -66,7 +66,7 @@ Positive = Annotated[int, Meta(ge=1)]
 class TextStreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of a text stream. To resume, use the same options; only `max_bad` may change."""
 
-    sequence_length: Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)]
+    sequence_length: Annotated[int, Meta(ge=MIN_SEQUENCE_LENGTH, le=MAX_SEQUENCE_LENGTH)]
     global_batch_size: Positive
     """Rows in a step, over all ranks."""
     dropout: float | None = None
