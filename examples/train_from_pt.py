@@ -41,7 +41,7 @@ def main() -> None:
     plan = options.plan or PLAN
     folder = options.out / f"rows-{plan}"
     if not folder.exists():
-        tokenmill.export(dataset, plan, folder, format="pt", labels="next")
+        tokenmill.export(dataset, folder, plan=plan, format="pt", labels="next")
     model, optimizer = make_model(dataset)
 
     checkpoint = options.out / "train_from_pt.pt"

@@ -60,7 +60,7 @@ def packed_rows(work: Path) -> Any:
         conversations, work / "tokenizer", work / "dataset",
         chat="messages", chat_template="chatml", sequence_length=SEQUENCE_LENGTH,
     )  # fmt: skip
-    tokenmill.export(report.out, report.plans[0].plan, work / "rows", format="datasets")
+    tokenmill.export(report.out, work / "rows", format="datasets")
     return datasets.load_from_disk(str(work / "rows"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import pkgutil
 import re
 import subprocess
@@ -58,7 +59,8 @@ def test_what_neither_packs_nor_loads_imports_no_compiler_and_no_framework() -> 
 
 def test_every_listed_name_exists_and_can_be_imported() -> None:
     stub = ast.parse((ROOT / "src" / "tokenmill" / "__init__.pyi").read_text())
-    typed = [name.name for line in stub.body[1:] for name in typing.cast(Any, line).names]
+    imports = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+    typed = [name.name for line in imports for name in line.names]
     assert dir(tokenmill) == sorted(typed)
     assert sorted(tokenmill.__all__) == sorted(typed)
     assert all(hasattr(tokenmill, name) for name in typed)
@@ -77,6 +79,10 @@ def test_no_public_name_is_that_of_a_submodule_which_an_import_would_put_in_its_
 def test_a_command_has_its_name_in_python(name: str) -> None:
     assert name in COMMANDS
     assert callable(getattr(tokenmill, name))
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert tokenmill.__version__ == importlib.metadata.version("tokenmill")
 
 
 def test_there_are_no_other_names() -> None:
@@ -203,8 +209,8 @@ tokenmill.pack("out/", sequence_length=4096, packing="bestfit")  # arg-type
 tokenmill.pack("out/", seq_len=4096)  # call-arg
 tokenmill.compare_plans("out/", sequence_length=4096)
 tokenmill.compare_plans("out/", length=4096)  # call-arg
-tokenmill.export("out/", "plan", "rows/", format="npy", columns=["labels"])
-tokenmill.export("out/", "plan", "rows/", format="csv")  # arg-type
+tokenmill.export("out/", "rows/", plan="plan", format="npy", columns=["labels"])
+tokenmill.export("out/", "rows/", format="csv")  # arg-type
 dataset = tokenmill.open("out/")
 dataset.loader(batch_size=8, shuffle="blocks", epochs=None, labels="next")
 dataset.loader(batchsize=8)  # call-arg

@@ -30,6 +30,10 @@ def _homes() -> dict[str, str]:
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return list(_homes())
+    if name == "__version__":
+        from tokenmill.core.installed import installed_version
+
+        return installed_version("tokenmill")
     if name.startswith("__") or name not in _homes():
         raise AttributeError(f"module 'tokenmill' has no attribute {name!r}")
     value = getattr(__import__(_homes()[name], fromlist=[name]), name)

@@ -4,6 +4,8 @@ Type checkers and editors read this file. So does `__init__.py`, which imports a
 time it is used.
 """
 
+__version__: str
+
 from tokenmill.api.analysis import analyze as analyze
 from tokenmill.api.building import BuildReport as BuildReport
 from tokenmill.api.building import build as build

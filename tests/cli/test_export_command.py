@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,25 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     )
     assert printed.err == ""
     assert sorted(ids_of(out)) == [[16 + number] * 3 + [0] for number in range(10)]
+
+
+def test_the_only_plan_of_a_dataset_need_not_be_named(
+    built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    assert main(["export", str(built), "--out", str(tmp_path / "rows")]) == 2
+    assert capsys.readouterr().err == (
+        "tokenmill: the dataset has several plans\n"
+        f"  where: {built}\n"
+        "  why: they are best-fit-4, best-fit-8\n"
+        "  next: choose one, for example --plan best-fit-4, or plan='best-fit-4' in Python\n"
+    )
+    copied = tmp_path / "copied"
+    shutil.copytree(built, copied)
+    shutil.rmtree(copied / "plans" / "best-fit-4")
+    assert main(["export", str(copied), "--out", str(tmp_path / "a")]) == 0
+    assert len(ids_of(tmp_path / "a")) == 5
+    assert tokenmill.export(copied, tmp_path / "b").num_sequences == 5
+    assert len(tokenmill.open_plan(copied)) == len(tokenmill.open_plan(built, "best-fit-8")) == 5
 
 
 def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> None:

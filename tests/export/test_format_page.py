@@ -37,7 +37,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> P
 
 
 def exported(plan: tokenmill.Plan, dataset: Path, folder: Path, column: str, **options: Any) -> Any:
-    tokenmill.export(dataset, plan, folder, format="npy", seed=7, **options)
+    tokenmill.export(dataset, folder, plan=plan, format="npy", seed=7, **options)
     files = sorted(folder.glob(f"rows-32-*.{column}.npy"))
     return np.concatenate([np.load(path) for path in files])
 

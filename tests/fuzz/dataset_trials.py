@@ -219,7 +219,7 @@ def uses(folder: Path, out: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _export(folder: Path, out: Path, form: str, plan: str = "a") -> None:
-    tokenmill.export(folder, plan, out, format=form)
+    tokenmill.export(folder, out, plan=plan, format=form)
     dataset = tokenmill.open(folder)
     for path in out.glob("*.input_ids.npy"):
         _require_known(np.load(path), dataset)

@@ -223,7 +223,7 @@ def exports(folder: Path) -> Iterator[tuple[str, Any]]:
     ):
         name = f"{form} of {', '.join(columns)}"
         rows = folder / name
-        tokenmill.export(out, "plan", rows, format=form, columns=columns, sequences_per_file=7)
+        tokenmill.export(out, rows, format=form, columns=columns, sequences_per_file=7)
         yield name, digest(json.dumps(read_rows(rows, form)).encode())
 
 

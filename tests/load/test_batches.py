@@ -162,13 +162,13 @@ def test_the_plan_is_to_be_named_where_there_are_several(alone: Path, tmp_path: 
         "the dataset has several plans\n"
         f"  where: {alone}\n"
         "  why: they are buckets, one piece a row, packed\n"
-        "  next: choose one, for example plan='buckets'"
+        "  next: choose one, for example --plan buckets, or plan='buckets' in Python"
     )
     none = tokenmill.open(digits(tmp_path / "none", ["1"]).folder)
     assert str(refused(lambda: none.batches(batch_size=1))) == (
         "the dataset has no plan\n"
         f"  where: {none.folder}\n"
-        "  why: batches are built from a plan\n"
+        "  why: rows are built from a plan\n"
         f"  next: create one: tokenmill pack {none.folder} --sequence-length 4096"
     )
     error = refused(lambda: tokenmill.open(alone).batches("bukets", batch_size=1))

@@ -312,7 +312,7 @@ def load(folder: Path) -> None:
 
 
 def export(folder: Path) -> None:
-    tokenmill.export(folder, "a", folder / "rows")
+    tokenmill.export(folder, folder / "rows", plan="a")
 
 
 def pack(folder: Path) -> None:

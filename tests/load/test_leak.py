@@ -59,7 +59,7 @@ def export(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
 
     def make(**options: Any) -> Any:
         out = tmp_path_factory.mktemp("rows") / "out"
-        tokenmill.export(folder, "rows", out, format="datasets", **options)
+        tokenmill.export(folder, out, plan="rows", format="datasets", **options)
         return datasets.load_from_disk(str(out))
 
     return make

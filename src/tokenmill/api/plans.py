@@ -77,9 +77,9 @@ def compare_plans(
 
 def export(
     dataset: Dataset | str | Path,
-    plan: Plan | str | Path,
     out: str | Path,
     *,
+    plan: Plan | str | Path | None = None,
     overwrite: bool = False,
     **options: Unpack[ExportArguments],
 ) -> ExportManifest:
@@ -90,8 +90,8 @@ def export(
 
     Args:
         dataset: a dataset or its folder.
-        plan: a plan, its name or its folder.
         out: folder for the files.
+        plan: a plan, its name or its folder. If the dataset has a single plan, you can omit it.
         overwrite: replace an existing export.
         options: the options of `tokenmill export`, with underscores, for example `format`,
             `columns` and `max_sequences`.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Export(Command, kw_only=True):
     """Export the rows of a plan, showing progress."""
 
-    usage: ClassVar[str] = "DIR --plan PLAN --out DIR [options]"
+    usage: ClassVar[str] = "DIR --out DIR [options]"
     examples: ClassVar[str] = """\
 examples:
-  tokenmill export corpus/ --plan best-fit-4096 --out rows/
+  tokenmill export corpus/ --out rows/                                # its only plan
   tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
   tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next"""
     sections: ClassVar[tuple[Section, ...]] = (
@@ -28,18 +28,18 @@ examples:
     )
 
     dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
-    plan: Annotated[
-        str,
-        about(
-            "name of a plan in the dataset, or the folder of a plan",
-            example="best-fit-4096",
-            metavar="PLAN",
-        ),
-    ]
     out: Annotated[
         str,
         about("folder for the rows", example="rows/", metavar="DIR"),
     ]
+    plan: Annotated[
+        str | None,
+        about(
+            "name or folder of a plan (default: the only plan of the dataset)",
+            example="best-fit-4096",
+            metavar="PLAN",
+        ),
+    ] = None
     json: Json = False
     overwrite: Annotated[bool, about("replace an existing export")] = False
 

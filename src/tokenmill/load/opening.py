@@ -50,7 +50,7 @@ def open_batches(
     is_cut = curriculum is not None and bool(curriculum.row_lengths)
     if is_cut and content.fill_in_middle is not None:
         raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
-    found = plan if isinstance(plan, Plan) else open_plan(dataset, plan or only_plan(dataset))
+    found = plan if isinstance(plan, Plan) else open_plan(dataset, plan)
     reader = RowReader(dataset, found, targets, np.dtype(np.int64))
     schedule: Schedule
     if curriculum is None:
@@ -97,25 +97,6 @@ def mix_batches(
         RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
     ]
     return Batches(readers, schedule, size, order, content)
-
-
-def only_plan(dataset: Dataset) -> str:
-    """Return the name of a dataset's only plan.
-
-    Raises:
-        UserError: the dataset has no plan, or several.
-    """
-    names = dataset.plans
-    if len(names) != 1:
-        raise UserError(
-            "the dataset has several plans" if names else "the dataset has no plan",
-            where=dataset.location,
-            why=f"they are {', '.join(names)}" if names else "batches are built from a plan",
-            hint=f"choose one, for example plan={names[0]!r}"
-            if names
-            else f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
-        )
-    return names[0]
 
 
 def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ dataset and never changes it. It can be in `plans/` of the dataset or anywhere e
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from contextlib import ExitStack
 from functools import cached_property
@@ -256,12 +257,20 @@ class Plan:
             raise self.damaged(str(error), self.folder / file) from error
 
 
-def open_plan(dataset: Dataset, name: str | Path) -> Plan:
-    """Open a plan of a dataset, given its name in `plans/` or its folder.
+def open_plan(dataset: Dataset | str | Path, name: str | Path | None = None) -> Plan:
+    """Open a plan of a dataset. `len(plan)` is its number of sequences.
+
+    Args:
+        dataset: a dataset or its folder.
+        name: the plan's name in `plans/`, or its folder. If the dataset has a single plan, you
+            can omit it.
 
     Raises:
-        UserError: the plan does not exist, or it belongs to a different dataset.
+        UserError: the plan does not exist, or it belongs to a different dataset; without a name,
+            the dataset has no plan or several.
     """
+    dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    name = _only_plan(dataset) if name is None else name
     own, path = dataset.folder / "plans", local_path(name, "a plan")
     if dataset.origin is not None and path.name == str(name):
         _bring(dataset.origin, str(name))
@@ -280,6 +289,26 @@ def open_plan(dataset: Dataset, name: str | Path) -> Plan:
     plan = Plan(folder)
     plan.check_dataset(dataset)
     return plan
+
+
+def _only_plan(dataset: Dataset) -> str:
+    names = dataset.plans
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UserError(
+            "the dataset has no plan",
+            where=dataset.location,
+            why="rows are built from a plan",
+            hint=f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
+        )
+    flag, argument = f"--plan {shlex.quote(names[0])}", f"plan={names[0]!r}"
+    raise UserError(
+        "the dataset has several plans",
+        where=dataset.location,
+        why=f"they are {', '.join(names)}",
+        hint=f"choose one, for example {flag}, or {argument} in Python",
+    )
 
 
 def _bring(origin: Origin, name: str) -> None:
