@@ -21,6 +21,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "CONNECT_SECONDS", 0.3)
     monkeypatch.setattr(reach, "MAX_SECONDS", 0.5)
     monkeypatch.setattr(reach, "_failed", {})
+    monkeypatch.setattr(reach, "_reached", set())  # another test's server may have had the port
     monkeypatch.setattr(reach, "getproxies", dict)
 
 

@@ -34,6 +34,7 @@ def test_a_log_gets_lines_now_and_then(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tokenmill.hf")
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # no notebook
     monkeypatch.setattr(summary, "LINE_SECONDS", 0.0)
     with progress(4_000_000, shown=True) as advance:
         advance(1_000_000)

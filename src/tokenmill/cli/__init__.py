@@ -37,11 +37,9 @@ COMMANDS = {
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
 
-usage: tokenmill COMMAND ...
-
-example:
+usage:
+  tokenmill COMMAND ...
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/
-  tokenmill pack corpus/ --sequence-length 4096
 
 commands:
 {commands}
