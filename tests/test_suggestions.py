@@ -28,6 +28,15 @@ KNOWN = ["tokenizer", "out", *OPTIONS]
         ("Text-Field", "text_field"),
         ("json-keys", "text_field"),
         ("colour", ""),
+        ("sequences-per-chunk", ""),
+        ("body", ""),
+        ("keeps", "keep"),
+        ("kep", "keep"),
+        ("oot", "out"),
+        ("txt-feld", "text_field"),
+        ("tx-feld", ""),
+        ("valid", "validation"),
+        ("", ""),
     ],
 )
 def test_the_nearest_option_is_found(name: str, meant: str) -> None:

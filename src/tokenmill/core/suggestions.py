@@ -17,7 +17,7 @@ WORDS = {
     "encoding": "encoding_name",
     "vocabulary": "vocab vocab_size vocabulary_size size",
     "special": "special_tokens user_defined_symbols control_symbols",
-    "eos": "eod eos_token eos_id append_eod append_eos end_of_text",
+    "eos": "eod eos_token eos_id end_of_text",
     "pad": "pad_token pad_id pad_token_id",
     "keep": "keep_fields keep_columns columns metadata",
     "separator": "delimiter document_separator",
@@ -52,6 +52,11 @@ ADVICE = {
     "tokenmill build hf://datasets/OWNER/NAME ...",
     "batch_size": "tokenmill build chooses the batch size itself, within --memory",
     "chunk_size": "set the length of sequences with --sequence-length of tokenmill build or pack",
+    "sequences_per_chunk": "set the rows of each file with tokenmill export --sequences-per-file",
+    "stride": "windows overlap with tokenmill pack --long-documents sliding-window --overlap N",
+    "append_eod": "every document ends with a token, which --eos can name",
+    "append_eos": "every document ends with a token, which --eos can name",
+    "resume": "run the same command again to resume",
     "max_chunks": "limit the sequences that are written with tokenmill export --max-sequences, or "
     "the documents that are read with tokenmill build --max-documents",
 }
@@ -61,19 +66,29 @@ ADVICE = {
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that is most likely meant by `name`, or "".
 
-    Hyphens, underscores and capitals do not matter. A unique prefix is enough.
+    It differs in at most two letters (one in names of three), or is in `WORDS`. Hyphens,
+    underscores and capitals do not matter. A unique prefix is enough.
     """
-    import difflib
-
     spelled = {_plain(each): each for each in known}
     wanted = _plain(name)
     for ours, theirs in WORDS.items():
         if wanted in theirs.split() and ours in spelled:
             return spelled[ours]
     close = [each for each in spelled if wanted and each.startswith(wanted)]
-    if len(close) != 1:
-        close = difflib.get_close_matches(wanted, spelled, n=1)
-    return spelled[close[0]] if close else ""
+    if len(close) == 1:
+        return spelled[close[0]]
+    distance, best = min(((_distance(wanted, each), each) for each in spelled), default=(9, ""))
+    return spelled[best] if distance <= (2 if len(wanted) > 3 else 1) else ""
+
+
+def _distance(a: str, b: str) -> int:
+    """Return how many letters must be inserted, removed or changed to turn `a` into `b`."""
+    row = list(range(len(b) + 1))
+    for number, letter in enumerate(a, 1):
+        above, row = row, [number]
+        for column, other in enumerate(b):
+            row.append(min(above[column] + (letter != other), above[column + 1] + 1, row[-1] + 1))
+    return row[-1]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
