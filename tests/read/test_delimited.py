@@ -16,10 +16,11 @@ from tokenmill.core.errors import UserError
 from tokenmill.read.fields import Fields
 from tokenmill.read.formats import delimited
 from tokenmill.read.formats.format import FORMATS, Extent
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
 from tokenmill.read.source import Source
-from tokenmill.read.sources import check_fields
+from tokenmill.read.sources import check_fields, find_sources
 
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
@@ -101,6 +102,20 @@ def test_ids_columns_and_spans_are_taken_by_the_names_of_the_header(tmp_path: Pa
     assert found.columns == {"lang": ["en", ""]}
     assert found.no_loss == [[(0, 2)], []]
     assert found.reasons == ["invalid-spans"]
+
+
+def test_json_lines_that_are_read_as_csv_are_recognized(tmp_path: Path) -> None:
+    line = b'{"text": "%s", "id": 1}\n' % (b"word " * 400)
+    (tmp_path / "a.jsonl").write_bytes(line)
+    (source,) = find_sources([str(tmp_path / "a.jsonl")], PerInput("csv"))
+    with pytest.raises(UserError) as caught:
+        check_fields([source], Fields())
+    assert str(caught.value) == (
+        "an input looks like jsonl, not like csv\n"
+        f"  where: {tmp_path / 'a.jsonl'}\n"
+        f"  why: its first line begins with {line[:60].decode().rstrip()}\n"
+        "  next: omit --format csv, or also add --format 'a.jsonl=jsonl'"
+    )
 
 
 def test_a_missing_column_is_refused_with_the_columns_that_there_are(tmp_path: Path) -> None:

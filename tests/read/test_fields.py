@@ -64,7 +64,7 @@ def test_extra_fields_are_named_once_each_in_a_fixed_order() -> None:
             "text",
             {"body", "id"},
             "add --text-field NAME, with the name of the field that holds the text; if it differs "
-            "between inputs, add --text-field GLOB=NAME for each of them",
+            "between inputs, --text-field GLOB=NAME for each of them",
         ),
         ("contents", {"content", "id"}, "did you mean content?"),
         ("Body-Text", {"body_text", "id"}, "did you mean body_text?"),

@@ -111,6 +111,12 @@ def test_what_does_not_exist_is_refused(tmp_path: Path) -> None:
             find_sources([str(tmp_path / name)])
 
 
+def test_a_dataset_that_is_named_without_its_scheme_is_recognized() -> None:
+    with pytest.raises(UserError, match="an input does not exist") as caught:
+        find_sources(["finewebedu"])
+    assert caught.value.hint == "did you mean hf://fineweb-edu? check the spelling of the path"
+
+
 def test_a_folder_that_cannot_be_listed_is_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

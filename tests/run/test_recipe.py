@@ -75,6 +75,9 @@ def test_paths_and_tuples_are_read() -> None:
             "resources.worker: unknown option; did you mean resources.workers?",
         ),
         ({"encode": {"zzz": 1}}, "encode.zzz: unknown option"),
+        ({"read": {"inputs": ["a"]}}, "read.inputs: 'inputs' belongs at the top level"),
+        ({"read": {"workers": 1}}, "read.workers: 'workers' belongs to the section resources"),
+        ({"read": {"sequences_per_chunk": 1}}, "read.sequences_per_chunk: unknown option"),
         ({"read": {7: 1}}, "read.7: unknown option"),
     ],
 )
@@ -208,10 +211,26 @@ def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str
     assert caught.value.where == str(path)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: b: c", "!!python/object/apply:os.getcwd []"])
-def test_text_that_is_no_plain_yaml_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UserError, match="cannot read the recipe"):
-        load_recipe(write(tmp_path, text))
+@pytest.mark.parametrize(
+    ("text", "place", "why"),
+    [
+        ("a: 1\nb: [c\nd: e\n", ", line 3, column 2", "expected ',' or ']', but got ':', while "
+         "parsing a flow sequence that begins in line 2"),
+        ("a: b: c", ", line 1, column 5", "mapping values are not allowed here"),
+        ("!!python/object/apply:os.getcwd []", ", line 1, column 1", "could not determine a "
+         "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'"),
+    ],
+)  # fmt: skip
+def test_text_that_is_no_plain_yaml_is_refused_at_its_place(
+    tmp_path: Path, text: str, place: str, why: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        load_recipe(path)
+    assert str(caught.value) == (
+        f"cannot read the recipe\n  where: {path}{place}\n  why: {why}\n"
+        "  next: indent with spaces, and quote texts with : # * & % or brackets"
+    )
 
 
 def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

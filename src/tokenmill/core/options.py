@@ -39,6 +39,7 @@ from tokenmill.core.values import (
 
 S = TypeVar("S", bound=msgspec.Struct)
 MISSING = "is missing"
+UNKNOWN = "unknown option"
 
 Overwrite = bool | Literal["first"]
 """Whether to replace an old output: once the new one is complete, or by removing it first."""
@@ -82,8 +83,8 @@ def missing(option: str, rest: str = "") -> Problem:
 def unknown(option: str, meant: str = "") -> Problem:
     """The problem that there is no such option; `meant` is the path of the nearest one."""
     if not meant:
-        return Problem(option, "unknown option")
-    return Problem(option, "unknown option; did you mean {}?", Ref(meant))
+        return Problem(option, UNKNOWN)
+    return Problem(option, UNKNOWN + "; did you mean {}?", Ref(meant))
 
 
 class OptionError(UserError):

@@ -128,6 +128,6 @@ def field_hint(name: str, present: Collection[str]) -> str:
     if flag:
         return (
             "add --text-field NAME, with the name of the field that holds the text; if it differs "
-            "between inputs, add --text-field GLOB=NAME for each of them"
+            "between inputs, --text-field GLOB=NAME for each of them"
         )
     return "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"

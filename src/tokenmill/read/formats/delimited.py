@@ -28,7 +28,7 @@ from tokenmill.core.records import DocumentBatch
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.blocks import BOM, Window
 from tokenmill.read.fields import Fields, field_hint
-from tokenmill.read.formats.format import Block, Parse, opened
+from tokenmill.read.formats.format import FORMATS, Block, Parse, opened
 from tokenmill.read.formats.scanned import (
     MAX_OPENING_BYTES,
     FlatParser,
@@ -70,6 +70,7 @@ class Csv(ScannedFormat):
             opening = self.read_opening(Window(stream, 0, PREVIEW_BYTES), source.where)
         names = self.column_names(opening)
         if names:
+            _refuse_json(opening, source)
             _require_column(fields, names, source.where)
         return {*names}
 
@@ -241,6 +242,20 @@ def _long_fields() -> Iterator[None]:
             yield
         finally:
             csv.field_size_limit(before)
+
+
+def _refuse_json(opening: bytes, source: Source) -> None:
+    """Raise a UserError if the first row of a file looks like JSON."""
+    for name in ("json-array", "jsonl"):
+        if FORMATS[name].sniff(opening, Path()):
+            line = opening.removeprefix(BOM).strip()[:MAX_SHOWN_NAME].rstrip()
+            raise UserError(
+                f"an input looks like {name}, not like {source.format}",
+                where=source.where,
+                why=f"its first line begins with {one_line(line.decode(errors='replace'))}",
+                hint=f"omit --format {source.format}, or also add "
+                f"--format '{Path(source.name).name}={name}'",
+            )
 
 
 def _require_column(fields: Fields, names: Sequence[str], where: str) -> None:

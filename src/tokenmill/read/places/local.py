@@ -12,7 +12,9 @@ from typing import BinaryIO, NoReturn
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, path_error, refuse_non_utf8
+from tokenmill.core.suggestions import nearest
 from tokenmill.read.places.folders import DESCRIPTIONS, is_saved, only_describes, saved_files
+from tokenmill.read.places.hub.names import ALIASES
 from tokenmill.read.source import LOCAL, Access, Place, Source
 
 
@@ -79,9 +81,9 @@ def expand(name: str) -> Iterator[Path]:
     else:
         matches = sorted(glob.glob(name, recursive=True))
         if not matches:
-            raise UserError(
-                "an input does not exist", where=name, hint="check the spelling of the path or glob"
-            )
+            close = nearest(name, ALIASES)
+            hint = f"did you mean hf://{close}? " * bool(close) + "check the spelling of the path"
+            raise UserError("an input does not exist", where=name, hint=hint)
         for match in matches:
             yield from expand(match)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.core.errors import UserError
-from tokenmill.core.options import OptionError, Problem, Ref, convert, missing
+from tokenmill.core.errors import UserError, one_line
+from tokenmill.core.options import UNKNOWN, OptionError, Problem, Ref, convert, missing, options_of
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
 from tokenmill.packing.options import PackOptions
@@ -45,6 +45,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "pack": PackOptions,
 }
 """The sections of a recipe without `export`, which shares option names with the others."""
+YAML_HINT = "indent with spaces, and quote texts with : # * & % or brackets"
 ALL_OPTIONS = "tokenmill {} --help-all lists every option"
 KEEP, TEMPLATE = Ref("read.keep"), Ref("read.text_template")
 
@@ -93,6 +94,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
     """
     problems: list[Problem] = []
     recipe = convert(Recipe, _with_transform(options), "", problems)
+    problems = _misplaced(problems)
     if recipe is not None:
         problems += _conflicts(recipe)
     if recipe is None or problems:
@@ -156,11 +158,25 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
         data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
         options = yaml.safe_load(data.decode())
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"cannot read {what}", where=str(path), why=str(error)) from error
+        place, why = _yaml_problem(error)
+        where, hint = f"{path}{place}", YAML_HINT if place else ""
+        raise UserError(f"cannot read {what}", where=where, why=why, hint=hint) from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         why = "it must consist of lines such as option: value"
-        raise UserError(f"{what} is not a mapping of options", where=str(path), why=why)
+        hint = "tokenmill recipe init prints a recipe to start from"
+        raise UserError(f"{what} is not a mapping of options", where=str(path), why=why, hint=hint)
     return options
+
+
+def _yaml_problem(error: Exception) -> tuple[str, str]:
+    """Return the place of an error in YAML, to append to a path, and what is wrong."""
+    mark, begin = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    if mark is None:
+        return "", one_line(str(error))
+    why = str(getattr(error, "problem", ""))
+    if begin is not None and begin.line != mark.line:
+        why += f", {getattr(error, 'context', '')} that begins in line {begin.line + 1}"
+    return f", line {mark.line + 1}, column {mark.column + 1}", one_line(why)
 
 
 def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -184,7 +200,9 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         try:
             place[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise UserError("the value of --set is not valid YAML", why=str(error)) from error
+            why = f"got {assignment!r}: {_yaml_problem(error)[1]}"
+            what = "the value of --set is not valid YAML"
+            raise UserError(what, why=why, hint=YAML_HINT) from error
     return result
 
 
@@ -194,6 +212,20 @@ def _with_transform(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(read, Mapping) or not callable(function := read.get("transform")):
         return options
     return {**options, "read": {**read, "transform": give(function)}}
+
+
+def _misplaced(problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems that say where options belong that are in a wrong section."""
+    found, moved = [], set()
+    for each in problems:
+        section, _, name = each.option.rpartition(".")
+        home = section_of(name)
+        if section and each.text.startswith(UNKNOWN) and (home or name in options_of(Recipe)):
+            moved.add(name)
+            place = f"to the section {home}" if home else "at the top level"
+            each = Problem(each.option, f"{name!r} belongs {place}")
+        found.append(each)
+    return [each for each in found if each.option not in moved]
 
 
 def _objections(options: PackOptions, to_compare: bool = False) -> list[Problem]:
