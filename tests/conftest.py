@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -26,9 +27,19 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--first", type=int, help="only the first N tests of every file")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the slowest tests: at the end, one process would wait for another one's."""
     items.sort(key=lambda item: item.path.name != "test_examples.py")
+    if (most := config.getoption("--first")) is not None:
+        seen: Counter[Path] = Counter()
+        for item in items.copy():
+            seen[item.path] += 1
+            if seen[item.path] > most:
+                items.remove(item)
 
 
 def pytest_collection_finish() -> None:

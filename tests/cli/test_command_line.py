@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args
 
 import pytest
 from corpora import tokenmill, tokenmill_here
@@ -16,6 +16,7 @@ from tokenmill.cli import COMMANDS, main
 from tokenmill.cli.parser import Command, Parser
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about
+from tokenmill.packing.options import Packing
 
 FOREIGN = {
     "--num-workers": "did you mean --workers? ",
@@ -109,9 +110,8 @@ def test_without_a_command_the_commands_are_listed(
         ),
         (
             "pack out --packing bestfit",
-            "--packing: got 'bestfit'; must be one of best-fit, first-fit, next-fit, "
-            "order-preserving, concat-and-chunk, shortest-pack-first, longest-pack-first, "
-            "optimal, length-buckets, balanced, streaming; did you mean best-fit?",
+            f"--packing: got 'bestfit'; must be one of {', '.join(get_args(Packing))}; did you "
+            "mean best-fit?",
             "tokenmill pack --help-all",
         ),
         ("tokenizer dif a b", "'dif' is not a valid value of ACTION", "did you mean diff?"),

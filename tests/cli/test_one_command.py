@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from corpora import random_texts
@@ -15,6 +16,7 @@ from conftest import Printed, write_jsonl
 from hub_kit import FakeHub, parquet, serving
 from tokenmill.cli import main
 from tokenmill.core.errors import UserError
+from tokenmill.store.exports import Format
 
 RECIPE = """\
 inputs: ["{data}"]
@@ -193,7 +195,7 @@ def test_what_an_export_lacks_is_said_before_the_start(
             data, tokenizer_path, tmp_path / "out", sequence_length=8, export={"format": "ptt"}
         )
     assert caught.value.why.splitlines() == [
-        "export.format: got 'ptt'; must be one of npy, pt, parquet, datasets; did you mean pt?",
+        f"export.format: got 'ptt'; must be one of {', '.join(get_args(Format))}; did you mean pt?",
         "       export.out: is missing",
     ]
     with pytest.raises(UserError) as caught:

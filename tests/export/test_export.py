@@ -44,9 +44,6 @@ ALL_COLUMNS = [*COLUMNS, "attention_mask"]
 Columns = dict[str, np.ndarray]
 
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
     """Some hundred documents in several shards, with a number each."""

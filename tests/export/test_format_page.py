@@ -12,8 +12,6 @@ from corpora import write_corpus
 
 import tokenmill
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 def order_of_the_page(plan: tokenmill.Plan, seed: int) -> list[int]:
     """Steps 1, 2 and 4 of the page, for a plan without --order-by."""

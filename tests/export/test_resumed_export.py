@@ -26,8 +26,6 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions
 from tokenmill.store.plan import Plan, open_plan
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 GOLDEN = Path(__file__).parents[1] / "golden" / "plans" / "dataset"
 
 

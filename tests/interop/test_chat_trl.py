@@ -174,7 +174,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
-@pytest.mark.usefixtures("without_waiting_for_disks", "one_thread")
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_conversations_to_packed_rows_to_30_steps_of_sft_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

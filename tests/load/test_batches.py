@@ -26,8 +26,6 @@ from tokenmill.store.layout import HEADER
 
 DigitDataset = Callable[..., Dataset]
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture
 def dataset_of(tmp_path: Path) -> DigitDataset:

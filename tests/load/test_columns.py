@@ -28,8 +28,6 @@ TEXTS = ["78956", "34", "1234567", "9"]
 """7 8 9 5 6 0, then 3 4 0, then 1 2 3 4 5 6 7 0, then 9 0."""
 SPANS = [[[1, 3]], [[0, 1]], [[2, 4], [6, 7]], []]
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:

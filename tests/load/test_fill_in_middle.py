@@ -35,8 +35,6 @@ STAR_CODER = ("<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<bos>", "<end>")
 ALWAYS = FillInMiddle(rate=1)
 COLUMNS = ("input_ids", "labels", "position_ids", "segment_ids")
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

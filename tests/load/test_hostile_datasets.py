@@ -38,8 +38,6 @@ from tokenmill.store.layout import HEADER, pack_index, unpack_index
 from tokenmill.store.manifest import dataset_id, read_manifest
 from tokenmill.store.plan import ARRAYS, PlanManifest, open_plan
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 FIRST_TABLE = "documents/00000000-000000.parquet"
 
 

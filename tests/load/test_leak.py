@@ -23,7 +23,7 @@ datasets = pytest.importorskip("datasets")
 
 from tokenmill.hf import collator  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks", "offline", "one_thread")
+pytestmark = pytest.mark.usefixtures("offline", "one_thread")
 
 NONE, MUCH = 1e-12, 1e-3
 Seen = list[tuple[Any, Any, Any]]

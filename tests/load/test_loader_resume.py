@@ -41,8 +41,6 @@ CASES = [
 Cases = Callable[[str, int, str], tuple[Open, Run]]
 """Plan, sources and shuffle; how to open them anew, and the run to compare with."""
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Path]]:

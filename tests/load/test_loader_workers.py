@@ -39,7 +39,6 @@ from torch.utils.data import DataLoader  # noqa: E402
 from tokenmill.load.loader import Loader, as_tensors  # noqa: E402
 
 pytestmark = [
-    pytest.mark.usefixtures("without_waiting_for_disks"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create . worker processes:UserWarning"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]

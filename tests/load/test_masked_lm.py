@@ -25,8 +25,6 @@ NO = -100
 BERT = MaskedLM(mask_id=1000, vocab_size=1000)
 COLUMNS = ("input_ids", "labels", "attention_mask", "loss_weights", "num_targets")
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 def rows_of(ids: Int64Array, num_real: int | None = None) -> Rows:
     """Rows of which the first `num_real` tokens are no padding."""

@@ -29,8 +29,6 @@ ROWS: list[list[Segment]] = [
 ]
 EDGES = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k")
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:

@@ -27,8 +27,6 @@ ROW = 8
 """Tokens of a full row."""
 SourceOf = Callable[..., MixtureSource]
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Dataset]:

@@ -32,9 +32,6 @@ from tokenmill.store.plan import Plan
 Build = Callable[..., Dataset]
 
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
-
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Build:
     """Makes a dataset of texts of digits, which have one token for each and one at the end."""

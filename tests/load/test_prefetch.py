@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 from tokenmill.load.loader import Loader  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks", "no_thread_stays")
+pytestmark = pytest.mark.usefixtures("no_thread_stays")
 
 
 def running() -> list[threading.Thread]:

@@ -24,8 +24,6 @@ from tokenmill.store.cloud.client import open_client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.manifest import read_manifest, write_manifest
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Chaos]:

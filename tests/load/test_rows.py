@@ -41,9 +41,6 @@ CONVENTIONS: list[Labels] = ["aligned", "next"]
 Build = Callable[..., Dataset]
 
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
-
 @pytest.fixture
 def build(tmp_path: Path, tokenizer_path: Path) -> Build:
     """Makes a dataset of some texts."""

@@ -28,8 +28,6 @@ from tokenmill.store.plan import Plan
 SHUFFLES: list[Shuffle] = ["global", "blocks", "none"]
 PlanOf = Callable[..., Plan]
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:

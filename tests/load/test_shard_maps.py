@@ -33,8 +33,6 @@ LENGTH = 2000
 """Tokens of each of the large documents, of two bytes each."""
 NUM_LARGE = 100
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Dataset:

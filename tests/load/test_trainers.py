@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 from tokenmill.load.loader import Loader  # noqa: E402
 
 pytestmark = [
-    pytest.mark.usefixtures("without_waiting_for_disks", "offline"),
+    pytest.mark.usefixtures("offline"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 

@@ -16,8 +16,6 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 import tokenmill
 from tokenmill.core.errors import DataError, UserError
 
-pytestmark = pytest.mark.usefixtures("without_waiting_for_disks")
-
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 END, START, STOP = 256, 257, 258
 SPECIAL = {END: "<|endoftext|>", START: "<|im_start|>", STOP: "<|im_end|>"}
