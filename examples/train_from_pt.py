@@ -53,7 +53,8 @@ def main() -> None:
 
     first_step = next_row // options.batch_size
     batches = rows_from(folder, next_row, options.batch_size)
-    for batch in islice(batches, max(options.stop - first_step, 0)):
+    for stored in islice(batches, max(options.stop - first_step, 0)):
+        batch = {name: column.long() for name, column in stored.items()}  # ids may be uint16
         parts = tokenmill.micro_batches(batch, options.micro_batches)
         num_targets = int((batch["labels"] != IGNORED).sum())
         loss = train_step(model, optimizer, parts, num_targets)

@@ -47,8 +47,9 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     size = sum(path.stat().st_size for path in out.glob("*.parquet"))
     assert printed.out == (
         f"10 rows in 1 file, {size:,} bytes\n"
-        "columns: input_ids int32, labels int32, position_ids int32; "
-        "labels aligned; padding id 0\n"
+        "columns: input_ids uint16, position_ids int32; padding id 0\n"
+        "labels are left out: input_ids, but -100 where position_ids is 0 and in padding\n"
+        "to write them, add --with-labels\n"
     )
     assert printed.err == ""
     assert sorted(ids_of(out)) == [[16 + number] * 3 + [0] for number in range(10)]

@@ -136,7 +136,7 @@ def test_the_same_command_again_has_nothing_to_do(
 ) -> None:
     data = write_jsonl(tmp_path / "a.jsonl", ["one two", "three", "four five six"])
     flags = f"--tokenizer {tokenizer_path} --out {tmp_path}/corpus --workers 1 --sequence-length 8 "
-    flags += f"--export-out {tmp_path}/rows --export-format npy --export-columns input_ids"
+    flags += f"--export-out {tmp_path}/rows --export-format npy --export-with-labels"
     command = ["build", str(data), *flags.split()]
     assert main(command) == 0
     first = capsys.readouterr().out
@@ -155,7 +155,7 @@ def test_the_same_command_again_has_nothing_to_do(
     error = capsys.readouterr().err.splitlines()[-3:]
     replacing = (
         f"tokenmill export {tmp_path}/corpus --plan best-fit-8 --out {tmp_path}/rows --format npy "
-        "--columns input_ids --labels next --overwrite"
+        "--with-labels --labels next --overwrite"
     )
     assert error == [
         f"  where: {tmp_path}/rows",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +42,7 @@ from tokenmill.store.row_format import Labels
 LENGTH = 32
 COLUMNS = ["input_ids", "labels", "position_ids"]
 ALL_COLUMNS = [*COLUMNS, "attention_mask"]
+WITHOUT_LABELS = ["input_ids", "position_ids"]
 Columns = dict[str, np.ndarray]
 
 
@@ -99,7 +101,7 @@ def columns_of(rows: Any) -> Columns:
 
 
 def assert_equal(found: Columns, expected: Columns) -> None:
-    assert list(found) in (COLUMNS, ALL_COLUMNS)
+    assert list(found) in (WITHOUT_LABELS, COLUMNS, ALL_COLUMNS)
     for name in found:
         assert found[name].tolist() == expected[name].tolist(), name
 
@@ -173,14 +175,20 @@ def test_the_official_reader_of_each_format_gives_the_rows_in_training_order(
     manifest = export(dataset, plan, tmp_path / "rows", options).manifest
     assert manifest.num_sequences == len(plan) > 80
     found = read(tmp_path / "rows", format_name)
+    compact = format_name in ("pt", "parquet")
     expected = expected_columns(dataset, plan, shuffled(plan, 5).tolist(), labels)
     assert_equal(found, expected)
     assert {name: str(values.dtype) for name, values in found.items()} == manifest.dtypes
-    assert manifest.dtypes == {
-        "input_ids": "int32",
+    expected_dtypes = {
+        "input_ids": "uint16" if compact else "int32",
         "labels": "int64" if format_name == "pt" else "int32",
         "position_ids": "int32",
     }
+    if compact and labels == "aligned":
+        del expected_dtypes["labels"]
+        rule = "input_ids, but -100 where position_ids is 0 and in padding"
+        assert manifest.left_out == {"labels": rule}
+    assert manifest.dtypes == expected_dtypes
 
 
 def test_an_attention_mask_is_exported_if_it_is_asked_for_with_a_warning(
@@ -209,10 +217,11 @@ def test_the_manifest_seals_every_file(tmp_path: Path, dataset: Dataset, plan: P
     manifest = export(dataset, plan, out, options).manifest
     stored = read_sealed(out / "export.json", ExportManifest)
     assert stored.digest
+    chosen = msgspec.structs.replace(options, columns=tuple(COLUMNS), dtype="uint16")
     assert (stored.dataset_id, stored.plan_id, stored.options, stored.files) == (
         dataset.manifest.dataset_id,
         plan.manifest.plan_id,
-        options,
+        chosen,
         manifest.files,
     )
     assert (stored.num_sequences, stored.pad_id) == (70, 0)
@@ -262,7 +271,7 @@ def test_a_file_takes_no_more_memory_than_it_may(
     export(dataset, plan, tmp_path / "rows", options)
     found = read(tmp_path / "rows", format_name)
     assert_equal(found, expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned"))
-    row_bytes = (16 if format_name == "pt" else 12) * LENGTH
+    row_bytes = (6 if format_name in ("pt", "parquet") else 12) * LENGTH
     per_file = limit // row_bytes
     number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
     assert number == -(-len(plan) // per_file) > 5

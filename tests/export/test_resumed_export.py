@@ -234,7 +234,8 @@ def test_a_complete_export_is_found_and_left_as_it_is(
 ) -> None:
     made = export(dataset, plan, tmp_path / "rows")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").iterdir()}
-    again = export(dataset, plan, tmp_path / "rows", ExportOptions(dtype="int32"))
+    named = ExportOptions(dtype="uint16", columns=("input_ids", "position_ids"))
+    again = export(dataset, plan, tmp_path / "rows", named)
     assert (made.already_there, again.already_there) == (False, True)
     assert again.manifest == made.manifest
     assert {path: path.stat().st_mtime_ns for path in times} == times
@@ -247,12 +248,12 @@ def test_another_export_at_the_output_is_a_conflict_that_names_the_difference(
     first = export(dataset, plan, out, ExportOptions(columns=("input_ids",), seed=3))
     before = contents(out)
     with pytest.raises(OutputConflictError) as caught:
-        export(dataset, plan, out, ExportOptions(dtype="uint16", seed=4))
+        export(dataset, plan, out, ExportOptions(dtype="int32", seed=4, with_labels=True))
     assert str(caught.value) == (
         "the output folder holds another export\n"
         f"  where: {out}\n"
         "  why: columns: input_ids, not input_ids,labels,position_ids; seed: 3, not 4; "
-        "dtype: int32, not uint16\n"
+        "dtype: uint16, not int32\n"
         "  next: choose another folder, or replace the export with --overwrite"
     )
     other = open_plan(dataset, "best-fit-16")
@@ -380,3 +381,4 @@ def test_ids_that_do_not_fit_are_refused_before_the_start(
         "  next: use --dtype int32, which takes four bytes per token"
     )
     assert not (tmp_path / "rows").exists()
+    assert export(built, plan, tmp_path / "rows").manifest.dtypes["input_ids"] == "int32"

@@ -79,5 +79,5 @@ def _overwriting(dataset: str, plan: str, out: Path, options: ExportOptions) -> 
     for name, value in msgspec.structs.asdict(options).items():
         if value != getattr(ExportOptions(), name):
             text = ",".join(value) if isinstance(value, tuple) else str(value)
-            command += [f"--{name.replace('_', '-')}", text]
+            command += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join([*command, "--overwrite"])

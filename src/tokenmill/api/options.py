@@ -81,6 +81,7 @@ class ExportArguments(TypedDict, total=False):
 
     format: Format
     columns: Sequence[Column]
+    with_labels: bool
     labels: Labels
     sequences_per_file: int
     max_sequences: int | None

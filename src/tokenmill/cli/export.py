@@ -35,7 +35,7 @@ examples:
     plan: Annotated[
         str | None,
         about(
-            "name or folder of a plan (default: the only plan of the dataset)",
+            "name or folder of a plan (default: the only one)",
             example="best-fit-4096",
             metavar="PLAN",
         ),
@@ -70,9 +70,12 @@ def export_lines(report: ExportReport) -> Iterator[str]:
     num_bytes = sum(file.bytes for file in manifest.files)
     columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
     rows, files = counted(manifest.num_sequences, "row"), counted(len(manifest.files), "file")
-    labels = manifest.options.labels
+    labels = f"labels {manifest.options.labels}; " if "labels" in manifest.dtypes else ""
     yield f"{rows} in {files}, {num_bytes:,} bytes"
-    yield f"columns: {columns}; labels {labels}; padding id {manifest.pad_id}"
+    yield f"columns: {columns}; {labels}padding id {manifest.pad_id}"
+    for name, rule in (manifest.left_out or {}).items():
+        yield f"{name} are left out: {rule}"
+        yield f"to write them, add --with-{name}"
     if report.files_kept:
         yield f"reused: {counted(report.files_kept, 'file')} of an interrupted export"
     asked = min(manifest.options.sequences_per_file, manifest.num_sequences)

@@ -101,5 +101,7 @@ def _value(option: Option) -> str:
         example = option.examples[0]
         return json.dumps(example if option.item is None else [example])
     if option.default in (msgspec.NODEFAULT, msgspec.UNSET):
-        return "[]" if option.item is not None else "".join(option.choices[:1])
+        if option.item is not None:
+            return json.dumps(option.examples)
+        return "false" if option.kind is bool else "".join(option.choices[:1])
     return json.dumps(option.default)

@@ -19,6 +19,8 @@ Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
 IdType = Literal["int32", "uint16"]
 DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
 """Default columns, without `attention_mask`: with it, transformers ignores `position_ids`."""
+LABELS_LEFT_OUT = "input_ids, but -100 where position_ids is 0 and in padding"
+"""What labels are that an export does not store."""
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,9 +30,18 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
     ] = "parquet"
     columns: Annotated[
-        tuple[Column, ...],
-        Meta(min_length=1, description="input_ids, labels, position_ids, attention_mask"),
-    ] = DEFAULT_COLUMNS
+        Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
+        Meta(
+            description="of input_ids, labels, position_ids, attention_mask (default: the first "
+            "three)",
+            examples=["input_ids", "position_ids"],
+        ),
+    ] = UNSET
+    """Unset means the default; the manifest lists the columns."""
+    with_labels: Annotated[
+        bool | UnsetType,
+        Meta(description="write labels that repeat input_ids; pt and parquet leave them out"),
+    ] = UNSET
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
         int, Meta(ge=1, description="rows per file; fewer if a file would exceed 512 MiB")
@@ -48,9 +59,12 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 100
     dtype: Annotated[
         IdType | UnsetType,
-        Meta(description="dtype of input_ids (default: int32); uint16 needs ids below 65,536"),
+        Meta(
+            description="dtype of input_ids (default: int32; pt and parquet: uint16 if all ids "
+            "are below 65,536)"
+        ),
     ] = UNSET
-    """dtype of input_ids; unset means int32, so that manifests of older exports stay the same."""
+    """dtype of input_ids; unset means int32 in a manifest."""
 
 
 class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +88,8 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     plan_id: str
     options: ExportOptions
     dtypes: dict[str, str]
+    left_out: dict[str, str] | UnsetType = UNSET
+    """Columns that are not stored because others say the same, and what they are."""
     pad_id: int
     num_sequences: int
     files: list[FileEntry]

@@ -41,6 +41,8 @@ from tokenmill.load.export.writers import (
     describe_for_datasets,
     dtypes_of,
     empty_columns,
+    repeats_ids,
+    settled,
     token_bytes,
 )
 from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
@@ -48,7 +50,7 @@ from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
-from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
+from tokenmill.store.exports import EXPORT_NAME, LABELS_LEFT_OUT, ExportManifest, ExportOptions
 from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name, write_pieces
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
@@ -121,11 +123,10 @@ def export(
         VerificationError: the plan does not fit the dataset.
     """
     options = options or ExportOptions()
-    if options.dtype == "int32":
-        options = msgspec.structs.replace(options, dtype=UNSET)
     out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     check_options(dataset, options)
+    options = settled(reader, options)
     wanted = _describe(reader, options)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
@@ -161,7 +162,7 @@ def _export(
 
 def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
     """Warn if rows of several documents get an `attention_mask`."""
-    if "attention_mask" in options.columns and reader.most_segments > 2:  # one may be padding
+    if "attention_mask" in dtypes_of(options) and reader.most_segments > 2:  # one may be padding
         LOGGER.warning(
             "rows get an attention_mask, and hold several documents: a model of transformers that "
             "is given both ignores position_ids, and documents attend to each other. Remove the "
@@ -271,11 +272,14 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
 
 def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
     """The manifest of an export without files."""
+    dtypes = dtypes_of(options)
+    left_out = "labels" not in dtypes and "position_ids" in dtypes and repeats_ids(reader, options)
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,
         options=options,
-        dtypes=dtypes_of(options),
+        dtypes=dtypes,
+        left_out={"labels": LABELS_LEFT_OUT} if left_out else UNSET,
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
         files=[],

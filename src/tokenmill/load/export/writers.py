@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
@@ -16,10 +17,16 @@ from msgspec import UNSET
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
-from tokenmill.load.rows.reader import Rows
+from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import abandon, number_array
-from tokenmill.store.exports import INFO_NAME, STATE_NAME, ExportOptions, state_of
+from tokenmill.store.exports import (
+    DEFAULT_COLUMNS,
+    INFO_NAME,
+    STATE_NAME,
+    ExportOptions,
+    state_of,
+)
 from tokenmill.store.files import ArrowSink, write_pieces
 
 if TYPE_CHECKING:
@@ -35,12 +42,44 @@ _DTYPES = {
     "position_ids": "int32",
     "attention_mask": "int8",
 }
+_COMPACT = ("pt", "parquet")
+"""Formats that store a token in the fewest bytes; those who map npy and `datasets` get int32."""
 _LARGEST_UINT16 = (1 << 16) - 1
 
 
+def settled(reader: RowReader, options: ExportOptions) -> ExportOptions:
+    """Decide what the options leave open: the columns and the dtype of input_ids."""
+    columns, dtype = options.columns, options.dtype
+    if columns is UNSET:
+        columns = DEFAULT_COLUMNS
+        if not options.with_labels and options.format in _COMPACT and repeats_ids(reader, options):
+            columns = tuple(name for name in columns if name != "labels")
+    elif options.with_labels and "labels" not in columns:
+        columns = (*columns, "labels")
+    if dtype is UNSET and options.format in _COMPACT and "input_ids" in columns:
+        largest = reader.dataset.manifest.tokenizer.largest_id
+        dtype = "uint16" if largest <= _LARGEST_UINT16 else UNSET
+    if dtype == "int32":
+        dtype = UNSET
+    return msgspec.structs.replace(options, columns=columns, with_labels=UNSET, dtype=dtype)
+
+
+def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
+    """Whether labels are input_ids except at starts of segments and in padding at the end of a row.
+
+    Padding must be known from the rows alone: a last segment that holds only the padding id.
+    """
+    rows, policies = reader.plan.rows, reader.dataset.policies
+    masks = policies.has_no_loss or (rows.overlap > 0 and not rows.overlap_in_loss)
+    adds = rows.bos_at_cuts or rows.eos_at_cuts or rows.joins_ends or rows.segment_multiple > 1
+    is_known = reader.pad_id not in reader.dataset.manifest.tokenizer.prefix_ids
+    return options.labels == "aligned" and is_known and not (masks or adds)
+
+
 def dtypes_of(options: ExportOptions) -> dict[str, str]:
-    """The dtype of each column."""
-    dtypes: dict[str, str] = {name: _DTYPES[name] for name in options.columns}
+    """The dtype of each column of settled options."""
+    columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
+    dtypes: dict[str, str] = {name: _DTYPES[name] for name in columns}
     if "labels" in dtypes and options.format == "pt":
         dtypes["labels"] = "int64"  # cross-entropy in PyTorch needs int64 targets
     if "input_ids" in dtypes and options.dtype is not UNSET:
@@ -55,7 +94,7 @@ def check_options(dataset: Dataset, options: ExportOptions) -> None:
         raise UserError("the format pt needs PyTorch", why="it is not installed", hint=hint)
     if options.dtype is UNSET:
         return
-    if "input_ids" not in options.columns:
+    if options.columns is not UNSET and "input_ids" not in options.columns:
         raise UserError(
             "--dtype is the dtype of input_ids",
             why=f"the columns are {', '.join(options.columns)}",
