@@ -262,12 +262,7 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def warn_of_short_sequences(length: int) -> None:
     """Warn if sequences are so short that the unit of the length was probably forgotten."""
     if length < USUAL_SEQUENCE_LENGTH:
-        LOGGER.warning(
-            "sequences of %d tokens are very short; did you mean %dk (%s tokens)?",
-            length,
-            length,
-            f"{1024 * length:,}",
-        )
+        LOGGER.warning("sequences of %d tokens are very short; did you mean %dk?", length, length)
 
 
 def _weight(assignment: str) -> tuple[str, float] | None:

@@ -20,13 +20,7 @@ from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import abandon, number_array
-from tokenmill.store.exports import (
-    DEFAULT_COLUMNS,
-    INFO_NAME,
-    STATE_NAME,
-    ExportOptions,
-    state_of,
-)
+from tokenmill.store.exports import DEFAULT_COLUMNS, INFO_NAME, STATE_NAME, ExportOptions, state_of
 from tokenmill.store.files import ArrowSink, write_pieces
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from tokenmill.core.values import counted, size_text
 from tokenmill.packing.costs import ModelShape
 from tokenmill.reports.lengths.figures import CostFigures, RowFigures
 
+Rows = Sequence[RowFigures]
+Costs = Sequence[CostFigures]
 MOST_CUT = 0.05
 """The largest share of documents that the recommended length may cut."""
 
@@ -21,9 +23,7 @@ class Recommendation:
     reasons: list[str]
 
 
-def recommend(
-    rows: Sequence[RowFigures], costs: Sequence[CostFigures], shape: ModelShape
-) -> Recommendation:
+def recommend(rows: Rows, costs: Costs, shape: ModelShape) -> Recommendation:
     """Recommend the shortest length that cuts at most 5 % of the documents, or else the longest.
 
     Lengths beyond a model's learned positions, and those of which no row fits into the memory for
@@ -49,13 +49,7 @@ def recommend(
     return Recommendation(rows[chosen].sequence_length, reasons)
 
 
-def _choice(
-    rows: Sequence[RowFigures],
-    costs: Sequence[CostFigures],
-    chosen: int,
-    *,
-    is_enough: bool,
-) -> Iterator[str]:
+def _choice(rows: Rows, costs: Costs, chosen: int, *, is_enough: bool) -> Iterator[str]:
     row = rows[chosen]
     cut = f"{row.cut_share:.1%} of the documents, with {row.cut_token_share:.1%} of the tokens"
     if costs[chosen].rows_that_fit == 0:
@@ -74,9 +68,7 @@ def _choice(
     )
 
 
-def _positions(
-    rows: Sequence[RowFigures], within: Sequence[int], shape: ModelShape
-) -> Iterator[str]:
+def _positions(rows: Rows, within: Sequence[int], shape: ModelShape) -> Iterator[str]:
     if len(within) == len(rows):
         return
     if within:
@@ -88,7 +80,7 @@ def _positions(
         )
 
 
-def _too_large(costs: Sequence[CostFigures]) -> Iterator[str]:
+def _too_large(costs: Costs) -> Iterator[str]:
     """Say from which length on no row fits into the memory for activations, if others fit."""
     too_large = [cost for cost in costs if cost.rows_that_fit == 0]
     if 0 < len(too_large) < len(costs):
@@ -100,9 +92,7 @@ def _too_large(costs: Sequence[CostFigures]) -> Iterator[str]:
         )
 
 
-def _neighbours(
-    rows: Sequence[RowFigures], costs: Sequence[CostFigures], chosen: int, able: Sequence[int]
-) -> Iterator[str]:
+def _neighbours(rows: Rows, costs: Costs, chosen: int, able: Sequence[int]) -> Iterator[str]:
     """Say what the next shorter and the next longer length would change."""
     this, cost = rows[chosen], costs[chosen]
     for number in (chosen - 1, chosen + 1):
@@ -131,7 +121,7 @@ def _packing(row: RowFigures) -> Iterator[str]:
     )
 
 
-def _memory(costs: Sequence[CostFigures], chosen: int, shape: ModelShape) -> Iterator[str]:
+def _memory(costs: Costs, chosen: int, shape: ModelShape) -> Iterator[str]:
     cost = costs[chosen]
     ratio = cost.score_bytes / cost.activation_bytes
     yield (
