@@ -40,6 +40,10 @@ demo: $(DEMO_SETUP)  ## the main job on text that every machine has: Python's ow
 test: $(SETUP)  ## every test but the long trials and those that need a cluster
 	$(BIN)/python -m pytest -m "not soak and not cluster" -n 2 --dist worksteal
 
+.PHONY: quick
+quick: $(SETUP)  ## before each commit, in two minutes: the first tests of every file
+	$(BIN)/python -m pytest -m "not soak and not cluster" -n 2 --dist worksteal --first 2
+
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
 	$(BIN)/ruff format --check src tests bench demo examples docs/build_pages.py

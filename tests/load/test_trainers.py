@@ -5,6 +5,7 @@ Each is stopped and resumed, and has the same losses as without.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -196,54 +197,52 @@ def test_accelerate_prepares_the_model_and_leaves_the_loader_as_it_is(
 
 
 TWO_RANKS = """
-import sys, torch, tokenmill
+import json, os, sys, torch, tokenmill
 from accelerate import Accelerator
-
-accelerator = Accelerator(cpu=True)
-rank, world_size = accelerator.process_index, accelerator.num_processes
 
 def loader(**ranks):
     return tokenmill.open(sys.argv[1]).loader(
         "packed", global_batch_size=16, columns=("input_ids",), **ranks
     )
 
-def prepared(way):
-    ours = {"rank": rank, "world_size": world_size}
+def prepared(accelerator, way, ours):
     if way == "as they are":
         return [accelerator.prepare(loader(**ours)), loader(**ours).dataloader(1)]
     workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if way == "spawned" else {}
     return [accelerator.prepare(loader(**ours).dataloader(**workers))]
 
-for way in sys.argv[3:]:
-    found = [[batch["input_ids"] for batch in batches] for batches in prepared(way)]
-    torch.save(found, f"{sys.argv[2]}/{rank}.pt")
-accelerator.end_training()  # else processes that still talk to each other may abort
+def train(rank, ways, out):
+    accelerator = Accelerator(cpu=True)
+    ours = {"rank": rank, "world_size": accelerator.num_processes}
+    for way in ways:
+        found = [
+            [batch["input_ids"] for batch in batches]
+            for batches in prepared(accelerator, way, ours)
+        ]
+        torch.save(found, f"{out}/{rank}.pt")
+    accelerator.end_training()  # else processes that still talk to each other may abort
+
+for out, port, *ways in json.loads(sys.argv[2]):  # PyTorch is imported once for all processes
+    children = []
+    for rank in (0, 1):
+        if not (child := os.fork()):
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": str(port)}
+            os.dup2(os.open(f"{out}/{rank}.err", os.O_WRONLY | os.O_CREAT), 2)
+            train(rank, ways, out)
+            sys.exit()
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1]
 """
 
+REFUSED = "UserError: Accelerate would split the batches of the first rank among all ranks"
 
-def accelerate_two_ranks(folder: Path, out: Path, *ways: str) -> list[str]:
-    """The errors of two processes, as `accelerate launch` starts them; the last way is refused."""
-    pytest.importorskip("accelerate")
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    common |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, folder, out, *ways],
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    assert all(process.returncode for process in processes)
-    return errors
-
-
-REFUSED = "UserError: Accelerate would split the batches of the first rank among all ranks"
+        port: int = free.getsockname()[1]
+    return port
 
 
 def test_under_accelerate_each_of_two_ranks_has_its_rows_unless_it_divides_them_again(
@@ -251,23 +250,32 @@ def test_under_accelerate_each_of_two_ranks_has_its_rows_unless_it_divides_them_
 ) -> None:
     """A Loader, which `prepare` gives back as it is; a DataLoader, if `prepare` does not get it.
 
-    Of one that it gets, both ranks would have rows of the first one only, and nobody the others.
+    Of one that it gets, both ranks would have rows of the first one only, and nobody the others;
+    nor may workers that are spawned give them to it.
     """
-    errors = accelerate_two_ranks(folder, tmp_path, "as they are", "prepared")
-    assert any(REFUSED in error for error in errors), errors
+    pytest.importorskip("accelerate")
+    runs = {"prepared": ["as they are", "prepared"], "spawned": ["spawned"]}
+    for name in runs:
+        (tmp_path / name).mkdir()
+    told = json.dumps([[str(tmp_path / name), free_port(), *ways] for name, ways in runs.items()])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-c", TWO_RANKS, folder, told],
+        env={**os.environ, **common, "ACCELERATE_USE_CPU": "true"},
+        check=True,
+        timeout=240,
+    )
+    for name in runs:
+        errors = [path.read_text() for path in (tmp_path / name).glob("*.err")]
+        assert any(REFUSED in error for error in errors), errors
     for rank in (0, 1):
         batches = tokenmill.open(folder).batches(
             "packed", global_batch_size=16, rank=rank, world_size=2
         )
         expected = [batch["input_ids"].tolist() for batch in batches]
-        of_loader, of_data_loader = torch.load(tmp_path / f"{rank}.pt")
+        of_loader, of_data_loader = torch.load(tmp_path / "prepared" / f"{rank}.pt")
         assert [ids.tolist() for ids in of_loader] == expected
         assert [ids.tolist() for ids in of_data_loader] == expected
-
-
-def test_nor_is_it_divided_again_by_workers_that_are_spawned(folder: Path, tmp_path: Path) -> None:
-    errors = accelerate_two_ranks(folder, tmp_path, "spawned")
-    assert any(REFUSED in error for error in errors), errors
 
 
 # Lightning.
