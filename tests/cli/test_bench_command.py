@@ -139,7 +139,7 @@ def test_rows_are_kept_when_a_signal_stops_it(
         ]
     else:
         assert note in out
-    assert err == "tokenmill: stopped by signal 15; nothing was changed\n"
+    assert err == "tokenmill: stopped by SIGTERM; nothing was changed\n"
 
 
 def test_what_there_is_no_time_for_is_named(

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 import pytest
-from corpora import tokenmill, tokenmill_here
+from corpora import on_terminal, tokenmill, tokenmill_here
 
 from conftest import Printed, write_jsonl
-from tokenmill.cli import COMMANDS, main
+from tokenmill.cli import COMMANDS, main, tables
 from tokenmill.cli.parser import Command, Parser
+from tokenmill.cli.tables import print_table
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about
 from tokenmill.packing.options import Packing
@@ -75,6 +76,47 @@ def test_the_help_shows_ten_options_of_a_build_and_the_rest_by_group(capsys: Pri
         assert option not in out
         assert option in helped(capsys, "build", "--help", group)
         assert option in helped(capsys, "build", "--help-all")
+
+
+@pytest.mark.parametrize("command", [(), ("build", "--help"), ("pack", "--help-all")])
+def test_help_fits_a_narrow_terminal(command: tuple[str, ...]) -> None:
+    shown = on_terminal(60, "-m", "tokenmill", *command)
+    assert [line for line in shown.splitlines() if len(line) > 60] == []
+    if command[:1] == ("build",):
+        assert "build data/*.jsonl.zst --tokenizer \\\n      tokenizer.json --out corpus/" in shown
+
+
+def test_without_colours_a_terminal_shows_the_same_words() -> None:
+    plain = on_terminal(80, "-m", "tokenmill", "verify", "nowhere", NO_COLOR="1")
+    assert plain == on_terminal(
+        80, "-m", "tokenmill", "verify", "nowhere", TERM="xterm", NO_COLOR=""
+    )
+    assert plain.startswith("error: cannot find a dataset\n")
+
+
+def test_errors_are_json_too(capsys: Printed) -> None:
+    assert main(["verify", "nowhere", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {
+        "event": "error",
+        "what": "cannot find a dataset",
+        "where": "nowhere",
+        "why": "the folder does not exist",
+        "next": "check the path",
+        "exit_code": 2,
+    }
+    assert err.startswith("tokenmill: cannot find a dataset\n")
+
+
+def test_a_wide_table_becomes_several_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(tables, "columns_of", lambda _: 14)
+    print_table(["name", "one", "two", "three"], [["a", "1", "2", "3"], ["b", "4", "5", "6"]])
+    assert capsys.readouterr().out == (
+        "name  one  two\na       1    2\nb       4    5\n\nname  three\na         3\nb         6\n"
+    )
 
 
 def helped(capsys: Printed, *arguments: str) -> str:
@@ -179,7 +221,7 @@ def test_the_summary_of_a_build_that_encoded_nothing_names_no_bottleneck(
     path.write_text('{"text": "good"}\n{"text": 1}\n')
     arguments = ("build", path, "--tokenizer", tokenizer_path, "--out", tmp_path / "out")
     assert tokenmill_here(*arguments).returncode == 3
-    shown = tokenmill_here(*arguments, "--max-bad", "60%").stdout
+    shown = tokenmill_here(*arguments, "--max-bad", "60%", "--verbose").stdout
     assert "   documents  1 of 2 records\n" in shown
     assert "    start-up  " in shown
     assert "bottleneck" not in shown

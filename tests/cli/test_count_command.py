@@ -46,7 +46,8 @@ def test_the_summary_says_what_was_counted(corpus: Path, tmp_path: Path, capsys:
         "",
     ]  # fmt: skip
     assert lines[-1] == f"next: tokenmill tokenizer train {out} --out tokenizer/"
-    assert "      groups  by language\n" in errors
+    said = "1 file, 100 B, split into words by whitespace, grouped by language\n"
+    assert errors == f"     reading  {said}"
 
 
 def test_the_same_command_again_has_nothing_to_do(
@@ -84,7 +85,7 @@ def test_a_count_that_is_stopped_says_how_to_resume(
     code, _, errors = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)
     assert code == 130
     stopped = errors[errors.index("tokenmill:") :].splitlines()
-    assert stopped[0] == "tokenmill: stopped by signal 2; 1 finished unit is kept"
+    assert stopped[0] == "tokenmill: interrupted; 1 finished unit is kept"
     assert stopped[1] == "resume with the same command:"
     monkeypatch.undo()
     code, lines, _ = counted(capsys, corpus, "--out", tmp_path / "counts", *SPLIT)

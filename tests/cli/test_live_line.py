@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 
 import pytest
+from corpora import on_terminal
 
 from conftest import Printed
 from tokenmill.cli import meter as module
@@ -20,67 +15,60 @@ from tokenmill.cli.meter import meter
 DRAWN = """
 from tokenmill.cli.display import Shown, display_for
 from tokenmill.run.progress import Snapshot
+from tokenmill.run.executor import Tally
 
-snapshot = Snapshot(
+snapshot = dict(
     elapsed_seconds=100.0, done_bytes=10**9, total_bytes=4 * 10**9, read_bytes=3 * 10**9,
     written_bytes=10**9, documents=1_234_567, tokens=7 * 10**8, rejected=3, num_workers=2,
     cpu_cores=1.9, memory_bytes=612_000_000, peak_bytes=0, resumed_bytes=0, num_awaited=AWAITED,
+    resumed=Tally(documents=234_567, tokens=10**8, bytes=10**9),
 )
-shown = Shown(facts=None, counted="tokens", writes=True, lines=None, values=None)
+shown = Shown(facts=None, opening=None, counted="tokens", lines=None, values=None)
 with display_for(shown, json=False) as display:
-    display.progress(snapshot)
+    display.progress(Snapshot(**{**snapshot, **CHANGED}))
 """
 
 
-def on_terminal(columns: int, awaited: int = 0) -> str:
-    """What stands on a terminal of so many columns while a run goes on."""
-    main, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
-    code = DRAWN.replace("AWAITED", str(awaited))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal, check=False,
-        env={**environment, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(terminal)
-    text = b""
-    while chunk := _read(main):
-        text += chunk
-    os.close(main)
-    assert done.returncode == 0, text.decode()
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
-    return max(re.split(r"[\r\n]+", plain), key=len)
-
-
-def _read(main: int) -> bytes:
-    try:
-        return os.read(main, 65536)
-    except OSError:  # the other end is closed
-        return b""
+def drawn(columns: int, awaited: int = 0, **changed: float) -> str:
+    """The longest line on a terminal of so many columns while a run goes on."""
+    code = DRAWN.replace("AWAITED", str(awaited)).replace("CHANGED", repr(changed))
+    return max(re.split(r"[\r\n]+", on_terminal(columns, "-c", code)), key=len)
 
 
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        (60, "eta 5:00, 30 MB/s, 7.0 M tokens/s"),
-        (80, "eta 5:00, 30 MB/s, 7.0 M tokens/s, 1,234,567 documents"),
+        (60, "eta 5:00, 6,000,000 tokens/s"),
+        (80, "eta 5:00, 6,000,000 tokens/s, 20 MB/s of text"),
         (
-            160,
-            "eta 5:00, 30 MB/s, 7.0 M tokens/s, 1,234,567 documents, 3 rejected, 1.9 cores, "
-            "10 MB/s to disk, 612 MB",
+            180,
+            "eta 5:00, 6,000,000 tokens/s, 20 MB/s of text, 10,000 documents/s, "
+            "1,234,567 documents, 3 rejected, 1.9 cores, 612 MB",
         ),
     ],
 )
 def test_a_line_has_as_many_whole_parts_as_fit(columns: int, text: str) -> None:
-    line = on_terminal(columns)
+    line = drawn(columns)
     assert len(line.rstrip()) <= columns
     assert line.split("% ", 1)[1].rstrip() == text
 
 
 def test_waiting_for_others_fits_as_well() -> None:
-    line = on_terminal(80, awaited=3)
+    line = drawn(80, awaited=3)
     assert line.split("% ", 1)[1].rstrip() == "waiting for 3 items of other agents"
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"done_bytes": 4 * 10**9}, "6,000,000 tokens/s, 20 MB/s of text"),
+        ({"elapsed_seconds": 0.5}, "1,200,000,000 tokens/s, 4.00 GB/s of text"),
+        ({"read_bytes": 10**9 + 10**5}, "eta 5:00, 6,000,000 tokens/s, 1 kB/s of text"),
+        ({"documents": 234_567, "rejected": 0}, "reading the first documents"),
+    ],
+)
+def test_a_line_has_no_empty_figures(changed: dict[str, float], text: str) -> None:
+    assert drawn(66, **changed).split("% ", 1)[1].rstrip() == text
 
 
 class Clock:
@@ -102,6 +90,17 @@ def test_off_a_terminal_a_line_is_printed_every_ten_seconds(
         "      60.0%  counting, 0:16 left\n"
         "      90.0%  counting, 0:04 left\n"
     )
+
+
+def test_off_a_terminal_no_line_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    clock = Clock(monkeypatch)
+    line = module.Meter()
+    for share in (0.0, 0.0, 0.0, 0.5):
+        clock.now += 10
+        line.draw(share, "merges")
+    assert capsys.readouterr().err == "       0.0%  merges\n      50.0%  merges\n"
 
 
 def test_a_terminal_shows_one_line_which_goes_at_the_end(

@@ -147,7 +147,7 @@ def test_the_same_command_again_has_nothing_to_do(
     assert (first.count("next:"), first.splitlines()[-1]) == (1, next_line)
     assert main(command) == 0
     again = capsys.readouterr().out
-    assert "the build is finished: the dataset is complete\n     dataset  " in again
+    assert "the build is finished: the dataset is complete\n   documents  " in again
     assert f"\nrows: {tmp_path}/rows; nothing to do: the export is complete\n" in again
 
     other = [*command, "--export-labels", "next"]

@@ -77,23 +77,39 @@ def facts(text: str) -> dict[str, str]:
 
 
 def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Printed) -> None:
-    assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
+    assert tokenmill_pack(dataset, "--sequence-length", 8, "--verbose") == 0
     out, err = capsys.readouterr()
     found = facts(out)
     plan = open_plan(Dataset(dataset), "best-fit-8")
     assert found["plan"] == f"{dataset}/plans/best-fit-8 (id {plan.manifest.plan_id})"
     assert found["strategy"] == "best-fit, long documents: split"
     assert found["documents"] == "4 with 20 tokens"
-    assert found["sequences"] == "3 of 8 tokens"
     assert found["segments"] == "1.67 per sequence, at most 2"
-    assert found["fill"] == "83.3333%  ████████████████▋···  4 tokens of padding"
-    assert found["cut"] == "1 document in 1 place, 0 of them avoidable"
+    assert found["fill"] == "83.3333%  ████████████████▋···"
     assert found["bound"] == "at least 3 sequences (this plan: +0.0000%)"
     assert found["locality"] == "costs 0 sequences (0.0000% padding) compared to a single window"
     assert "left out" not in found
     assert "lost" not in found
     assert "nothing to do" not in out
     assert err == ""
+
+
+def test_a_plan_is_described_in_plain_words(dataset: Path, capsys: Printed) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
+    plan = open_plan(Dataset(dataset), "best-fit-8")
+    assert capsys.readouterr().out == (
+        f"        plan  {dataset}/plans/best-fit-8 (id {plan.manifest.plan_id})\n"
+        "   documents  4 with 20 tokens\n"
+        "   sequences  3 of 8 tokens, 83.33% full; 4 tokens are padding\n"
+        "         cut  1 document in 1 place; only documents longer than a sequence are cut\n"
+        f"\nnext: tokenmill inspect {dataset} --plan best-fit-8\n"
+    )
+    assert tokenmill_pack(dataset, "--sequence-length", 16) == 0
+    assert facts(capsys.readouterr().out)["cut"] == "no document"
+    cutting = ("--sequence-length", 6, "--packing", "concat-and-chunk")
+    assert tokenmill_pack(dataset, *cutting) == 0
+    avoidable = facts(capsys.readouterr().out)["cut"]
+    assert avoidable == "2 documents in 3 places; 2 of these cuts could be avoided (see --compare)"
 
 
 def test_packing_tells_what_is_lost_left_out_repeated_and_set(
@@ -221,12 +237,15 @@ def test_a_comparison_has_a_line_for_every_strategy_explains_and_writes_nothing(
     assert best_fit[1:3] == ["3", "83.3333%"]
     assert best_fit[4:8] == ["1", "0", "0", "1.67"]
     assert best_fit[9] == "+0.0000%"
-    explained = {line.split()[0] for line in legend if not line.startswith(" ")}
+    explained = {line.split()[0] for line in legend}
     assert explained == set(header.split()) - {"strategy", "sequences", "seconds"}
-    assert "imbalance  highest attention cost of 2 ranks divided by the mean, per step" in legend
-    assert "gap        row tokens compared to 3 sequences, the least without avoidable" in legend
+    assert "  imbalance  highest attention cost of 2 ranks divided by the mean, per step" in legend
+    assert (
+        "        gap  row tokens compared to 3 sequences, the least without avoidable cuts; "
+        "only avoidable cuts can make it negative" in legend
+    )
     assert recommendation == [
-        "recommended: best-fit. It loses no token, makes no avoidable cut, and 16.67% is padding."
+        "recommended  best-fit. It loses no token, makes no avoidable cut, and 16.67% is padding."
     ]
     assert contents(dataset) == before
     assert not (dataset / "plans").exists()

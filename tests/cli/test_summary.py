@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
+import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.cli.summary import memory_text
@@ -48,6 +50,49 @@ def test_unknown_tokens_are_in_the_summary_and_in_inspect(
         return
     assert line in summary.splitlines()
     assert line[1:] in inspected.splitlines()
+
+
+def test_a_build_shows_what_it_reads_and_six_lines_that_matter(
+    tokenizer: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    corpus, out = tmp_path / "texts.jsonl", tmp_path / "out"
+    corpus.write_text('{"text": "known word"}\n{"text": ""}\n{"text": 3}\n')
+    command = ["build", corpus, "--tokenizer", tokenizer, "--out", out, "--workers", 1]
+    command += ["--eos", "<eos>", "--max-bad", "50%"]
+    assert main([*map(str, command)]) == 0
+    shown, said = capsys.readouterr()
+    assert said == (
+        f"     reading  1 file, 48 B, with {tokenizer} (4 ids; end of document: id 1, from --eos)\n"
+    )
+    dataset = tokenmill.open(out)
+    lines = re.sub(r"\d[\d.,e-]* (?=s:|documents,|tokens and|k?B of)", "N ", shown).splitlines()
+    assert lines == [
+        "",
+        "   documents  1 of 3 records, 1 empty",
+        f"      tokens  3 in {out} (id {dataset.manifest.dataset_id})",
+        f"    rejected  1: text-not-a-string 1, listed in {out}/rejected",
+        "   exactness  every document compared with the reference tokenizer: all equal",
+        f"       speed  N s: N documents, N tokens and N {UNIT.search(shown)[1]} of text a second",  # type: ignore[index]
+        "",
+        f"next: tokenmill verify {out}   or   tokenmill inspect {out}",
+    ]
+    assert main([*map(str, command), "--verbose", "--overwrite"]) == 0
+    shown, said = capsys.readouterr()
+    assert "     workers  1 (--workers)\n" in said
+    assert "\n  bottleneck  " in shown
+
+
+def test_one_line_says_that_no_fast_engine_can_be_used(tmp_path: Path, capsys: Printed) -> None:
+    corpus = write_jsonl(tmp_path / "texts.jsonl", ["word"])
+    command = ["build", corpus, "--tokenizer", "python:python_tokenizers:ByteTokenizer"]
+    assert main([*map(str, command), "--out", str(tmp_path / "out"), "--workers", "1"]) == 0
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "      engine  the tokenizer's own library, because no faster engine gives exactly its "
+        "ids; --verbose says why"
+    ]
+
+
+UNIT = re.compile(r"(k?B) of text a second")
 
 
 def test_the_budget_is_beside_the_peak_for_machines(

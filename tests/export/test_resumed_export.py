@@ -305,7 +305,7 @@ def test_an_export_that_is_stopped_says_what_is_kept_and_how_to_resume(
     chosen = ["--plan", plan.folder.name, "--out", str(tmp_path / "rows")]
     assert main(["export", str(dataset.folder), *chosen]) == 130
     errors = capsys.readouterr().err.splitlines()
-    assert "tokenmill: stopped by signal 2; 1 finished file is kept" in errors
+    assert "tokenmill: interrupted; 1 finished file is kept" in errors
     assert "resume with the same command:" in errors
 
 

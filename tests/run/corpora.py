@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
 import random
+import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -54,6 +61,25 @@ def tokenmill(*arguments: object, small: bool = True) -> subprocess.CompletedPro
     return subprocess.run(
         command(*arguments, small=small), capture_output=True, text=True, timeout=120
     )
+
+
+def on_terminal(columns: int, *arguments: str, **environment: str) -> str:
+    """What Python shows on a terminal of this width, without its colours."""
+    shown, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    subprocess.run(
+        [sys.executable, *arguments],
+        stdin=terminal, stdout=terminal, stderr=terminal, check=False,
+        env={**env, "TERM": "xterm", **environment},
+    )  # fmt: skip
+    os.close(terminal)
+    text = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(shown, 65536):
+            text += chunk
+    os.close(shown)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()).replace("\r\n", "\n")
 
 
 def tokenmill_here(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -58,21 +58,25 @@ def test_documents_are_drawn_by_their_place(
     assert run.audit == Audit(share=0.25, drawn=expected, excluded_error_rate=round(rate, 9))
     assert run.audited_documents >= expected > 150
     bound = (
-        f"checked by the reference on {run.audited_documents} documents: all equal; "
-        f"with 95 % confidence, fewer than {100 * rate:.2g} % of documents differ"
+        f"{run.audited_documents} documents compared with the reference tokenizer: all equal; "
+        f"with 95 % confidence, fewer than {100 * rate:.2g} % of all documents differ"
     )
     assert bound in capsys.readouterr().out
     assert main(["inspect", str(out)]) == 0
-    assert re.search(f"encoded by  .*{re.escape(bound)}", capsys.readouterr().out)
+    assert re.search(f"exactness  .*{re.escape(bound)}", capsys.readouterr().out)
 
 
 AUDITS = [
     (
         Audit(share=5e-4, drawn=4, excluded_error_rate=excluded_error_rate(4)),
-        "on 4 documents: all equal; with 95 % confidence, fewer than 53 % of documents differ",
+        "4 documents compared with the library: all equal; with 95 % confidence, fewer than 53 % "
+        "of all documents differ",
     ),
-    (Audit(share=1.0, drawn=4, excluded_error_rate=0.0), "on every document: all equal"),
-    (msgspec.UNSET, "on 4 documents: all equal; others may differ"),
+    (
+        Audit(share=1.0, drawn=4, excluded_error_rate=0.0),
+        "every document compared with the library: all equal",
+    ),
+    (msgspec.UNSET, "4 documents compared with the library: all equal; others may differ"),
 ]
 
 
@@ -81,7 +85,7 @@ def test_the_summary_says_what_an_audit_may_have_missed(
     audit: Audit | msgspec.UnsetType, text: str
 ) -> None:
     run = msgspec.structs.replace(RUN, audited_documents=4, audit=audit)
-    assert audited_text(run, "the reference") == f"checked by the reference {text}"
+    assert audited_text(run, "the library") == text
 
 
 @pytest.mark.parametrize(

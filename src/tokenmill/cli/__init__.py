@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tokenmill.cli.signals import end_without_traceback, signals_as_errors
-from tokenmill.core.errors import EngineError, Interrupted, TokenmillError, UserError
+from tokenmill.core.errors import EngineError, InternalError, Interrupted, TokenmillError, UserError
 from tokenmill.core.streams import lasting_streams
 from tokenmill.core.suggestions import did_you_mean, nearest
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tokenmill.cli.parser import Parser
 
 UNCHANGED = "nothing was changed"
+STOPPED = ("tokenmill: interrupted", "tokenmill: stopped")
+"""How messages begin that are no errors."""
 RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
@@ -73,9 +75,11 @@ def _run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             raise
-        text, code = _explained(error)
-        _report(f"tokenmill: {text}")
-        return code
+        told = _explained(error)
+        _report(f"tokenmill: {told}")
+        if "--json" in arguments:
+            _print_as_json(told)
+        return told.exit_code
 
 
 def _carry_out(command: str, arguments: Sequence[str]) -> int:
@@ -137,10 +141,18 @@ def _run_command(parser: Parser, words: Sequence[str]) -> int:
 
 
 def _print_overview(text: str, summaries: Mapping[str, str]) -> None:
-    from tokenmill.cli.terminal import coloured_help
+    import textwrap
 
-    rows = (f"  {name:<13}{summary}" for name, summary in summaries.items())
-    print(coloured_help(text.format(commands="\n".join(rows))))
+    from tokenmill.cli.terminal import coloured_help, columns_of, folded_help
+
+    width = columns_of(sys.stdout) or 100
+    rows = (
+        textwrap.fill(f"  {name:<13}{summary}", width, subsequent_indent=" " * 15)
+        for name, summary in summaries.items()
+    )
+    before, after = text.split("{commands}")
+    parts = (folded_help(before, width), "\n", "\n".join(rows), folded_help(after, width))
+    print(coloured_help("".join(parts)))
 
 
 def _unknown(command: str) -> UserError:
@@ -152,8 +164,8 @@ def _unknown(command: str) -> UserError:
     return UserError(f"unknown command {command!r}", hint=hint)
 
 
-def _explained(error: Exception) -> tuple[str, int]:
-    """The message for an error, and the exit code."""
+def _explained(error: Exception) -> TokenmillError:
+    """The error to report instead of any error."""
     if isinstance(error, MemoryError):
         hint = "give the process more memory; --debug shows what needed it"
         error = EngineError("out of memory", hint=hint)  # as for a worker
@@ -162,9 +174,9 @@ def _explained(error: Exception) -> tuple[str, int]:
 
         error = storage_error(error, "read or write a file")
     if isinstance(error, TokenmillError):
-        return str(error), error.exit_code
+        return error
     report = "run again with --debug and report the output"
-    return f"a bug in tokenmill: {type(error).__name__}: {error}\n  next: {report}", 1
+    return InternalError(f"a bug in tokenmill: {type(error).__name__}: {error}", hint=report)
 
 
 def _command_line() -> str:
@@ -173,14 +185,24 @@ def _command_line() -> str:
     return shlex.join(["tokenmill", *sys.argv[1:]])
 
 
+def _print_as_json(error: TokenmillError) -> None:
+    """Print an error on standard output, as one object."""
+    from tokenmill.cli.tables import print_json
+
+    parts = {"what": error.what, "where": error.where, "why": error.why, "next": error.hint}
+    given = {name: text for name, text in parts.items() if text}
+    print_json({"event": "error", **given, "exit_code": error.exit_code})
+
+
 def _report(text: str) -> None:
-    """Print a message on standard error; on a terminal, "error:" in red instead of our name."""
+    """Print a message on standard error; on a terminal, "error:" instead of our name."""
     from tokenmill.cli.terminal import BOLD, RED, painted, safe_text, use_colour
 
-    text = safe_text(text)
-    if use_colour(sys.stderr):
-        if text.startswith("tokenmill: ") and not text.startswith("tokenmill: stopped"):
-            text = f"{painted('error:', BOLD, RED)} {text.removeprefix('tokenmill: ')}"
+    text, colour = safe_text(text), use_colour(sys.stderr)
+    if sys.stderr.isatty() and text.startswith("tokenmill: ") and not text.startswith(STOPPED):
+        label = painted("error:", BOLD, RED) if colour else "error:"
+        text = f"{label} {text.removeprefix('tokenmill: ')}"
+    if colour:
         for label in ("where", "why", "next"):
             text = text.replace(f"\n  {label}: ", f"\n  {painted(f'{label}:', BOLD)} ")
     print(text, file=sys.stderr, flush=True)

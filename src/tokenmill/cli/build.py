@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from tokenmill.cli.parser import Events, Section
+from tokenmill.cli.parser import Events, Section, Verbose
 from tokenmill.cli.recipe_command import RECIPE_SECTIONS, RecipeCommand
 from tokenmill.cli.tables import print_json
 from tokenmill.cli.terminal import safe_text
@@ -73,8 +73,8 @@ examples:
   tokenmill build data/ --tokenizer meta-llama/Llama-3.1-8B --out corpus/ \\
       --text-field content --validation 0.1% --sequence-length 4096
   tokenmill build --config recipe.yaml --set resources.workers=8
-  tokenmill build data/ --tokenizer tokenizer.json --out corpus/ \\
-      --on slurm --agents 10 --slurm='--cpus-per-task=32 --time=8:00:00'"""
+  tokenmill build data/ --tokenizer tokenizer.json --out corpus/ --on slurm --agents 10 \\
+      --slurm='--cpus-per-task=32 --time=8:00:00'"""
     sections: ClassVar[tuple[Section, ...]] = (
         *RECIPE_SECTIONS,
         Section("cluster", ClusterOptions),
@@ -84,6 +84,7 @@ examples:
     overwrite: Annotated[
         Overwrite, about("replace a dataset; =first deletes the old one first")
     ] = False
+    verbose: Verbose = False
     json: Events = False
 
     def run(self) -> None:
@@ -136,7 +137,7 @@ examples:
 
         with (
             naming_kept_units(recipe.out),
-            display_for(BUILD, json=self.json) as display,
+            display_for(BUILD, json=self.json, verbose=self.verbose) as display,
             _telling_of_compilation(recipe, display.compiling),
         ):
             report = build(

@@ -10,9 +10,10 @@ import msgspec
 from tokenmill.cli.display import Shown
 from tokenmill.cli.summary import (
     audited_text,
-    memory_text,
+    documents_text,
     reasons_text,
     reused_facts,
+    speed_fact,
     time_facts,
 )
 from tokenmill.cli.tables import fact_lines
@@ -34,7 +35,14 @@ def _facts(prepared: CountTask) -> Iterator[tuple[str, str]]:
     yield "memory", size_text(resources.memory_bytes)
 
 
-def _lines(report: CountReport, startup: float) -> list[str]:
+def _opening(prepared: CountTask) -> Iterator[tuple[str, str]]:
+    recipe = prepared.recipe
+    size = f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
+    by = f", grouped by {recipe.by}" if recipe.by else ""
+    yield "reading", f"{size}, split into words by {prepared.split.name or recipe.split}{by}"
+
+
+def _lines(report: CountReport, startup: float, verbose: bool) -> list[str]:
     counts, manifest = report.counts, report.counts.manifest
     lines = [""]
     if report.run is not None and report.snapshot is None:
@@ -43,10 +51,9 @@ def _lines(report: CountReport, startup: float) -> list[str]:
     totals, left_out = manifest.totals, counts.left_out
     facts = [
         ("counts", f"{counts.folder} (id {manifest.counts_id})"),
-        ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
+        ("documents", documents_text(totals)),
         *_word_facts(report),
         ("rejected", reasons_text(totals, counts.folder)),
-        ("empty", f"{totals.empty:,}"),
     ]
     if manifest.min_count > 1:
         what = (
@@ -56,11 +63,9 @@ def _lines(report: CountReport, startup: float) -> list[str]:
         facts.append(("left out", f"{what}: {size}"))
     if report.run is not None:
         facts.append(("split by", _audited(report.run)))
-    if report.run is not None and report.snapshot is not None:
-        fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
-        spent = {**report.run.seconds, "wall": report.snapshot.elapsed_seconds}
-        facts += [*reused_facts(report.reused), *time_facts(spent, fresh, startup)]
-        facts.append(("memory", memory_text(report.snapshot.peak_bytes, report.run)))
+    if report.run is not None and (shot := report.snapshot) is not None:
+        facts += [*reused_facts(report.reused), speed_fact(shot, report.run, "words")]
+        facts += time_facts(shot, report.run, startup, verbose=verbose)
     lines += fact_lines(facts, 12)
     return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
 
@@ -115,4 +120,4 @@ def _values(report: CountReport) -> dict[str, object]:
     }
 
 
-COUNT = Shown(facts=_facts, counted="words", writes=False, lines=_lines, values=_values)
+COUNT = Shown(_facts, _opening, "words", _lines, _values)

@@ -13,9 +13,9 @@ import psutil
 
 from tokenmill.cli.meter import Meter
 from tokenmill.cli.tables import fact_lines, print_json
-from tokenmill.cli.terminal import duration_text, use_colour
+from tokenmill.cli.terminal import duration_text
 from tokenmill.core.errors import Interrupted
-from tokenmill.core.values import counted, size_text
+from tokenmill.core.values import counted, rounded, size_text
 from tokenmill.read.source import FetchProgress, Source
 from tokenmill.run.journal.ledger import num_finished_units
 from tokenmill.run.progress import Snapshot
@@ -33,24 +33,26 @@ class Shown(Generic[P, R]):
     """What is shown of a kind of run. `P` is the run before its first unit, `R` its report."""
 
     facts: Callable[[P], Iterable[tuple[str, str]]]
-    """Facts shown before the first unit: names and values."""
+    """What is known before the first unit: names and values, for --verbose and JSON."""
+    opening: Callable[[P], Iterable[tuple[str, str]]]
+    """The same in a line or two, shown by default."""
     counted: str
     """What is counted besides documents, for example "tokens"."""
-    writes: bool
-    """Whether to show the rate of writing."""
-    lines: Callable[[R, float], list[str]]
-    """The summary as lines, from the report and the seconds before the first unit."""
+    lines: Callable[[R, float, bool], list[str]]
+    """The summary as lines, from the report, the seconds before the first unit, and `verbose`."""
     values: Callable[[R], dict[str, object]]
     """The summary as values for JSON."""
 
 
 @contextmanager
-def display_for(shown: Shown[P, R], *, json: bool) -> Iterator[Display[P, R]]:
+def display_for(
+    shown: Shown[P, R], *, json: bool, verbose: bool = False
+) -> Iterator[Display[P, R]]:
     """Yield the display for people or for machines."""
     if json:
         yield JsonDisplay(shown)
         return
-    display = TextDisplay(shown)
+    display = TextDisplay(shown, verbose)
     try:
         yield display
     finally:
@@ -131,9 +133,9 @@ class JsonDisplay(Generic[P, R]):
 class TextDisplay(Generic[P, R]):
     """Lines on standard error, and the summary on standard output."""
 
-    def __init__(self, shown: Shown[P, R]) -> None:
+    def __init__(self, shown: Shown[P, R], verbose: bool) -> None:
         self.meter = Meter()
-        self._shown = shown
+        self._shown, self._verbose = shown, verbose
         self._startup = 0.0
 
     def download(self, progress: FetchProgress) -> None:
@@ -147,13 +149,15 @@ class TextDisplay(Generic[P, R]):
         self._say("comparing", f"{source.name}: modified since the last build, {size}")
 
     def prepared(self, prepared: P) -> None:
-        """One line per fact."""
+        """Say what is read with what."""
         self._startup = time.time() - psutil.Process().create_time()
-        for name, value in self._shown.facts(prepared):
+        facts = self._shown.facts if self._verbose else self._shown.opening
+        for name, value in facts(prepared):
             self._say(name, value)
 
     def engine(self, engine: str, remark: str) -> None:
-        self._say("engine", f"{engine}{' ' + remark if remark else ''}")
+        if remark or self._verbose:
+            self._say("engine", f"{engine}{' ' + remark if remark else ''}")
 
     def progress(self, snapshot: Snapshot) -> None:
         share = snapshot.done_bytes / max(snapshot.total_bytes, 1)
@@ -170,7 +174,8 @@ class TextDisplay(Generic[P, R]):
     def finish(self, report: R) -> None:
         """Print the summary."""
         self.meter.clear()
-        print("\n".join(self._shown.lines(report, self._startup)), flush=True)
+        lines = self._shown.lines(report, self._startup, self._verbose)
+        print("\n".join(lines), flush=True)
 
     def leave(self, out: str) -> None:
         """Say that this agent has nothing left to do."""
@@ -178,26 +183,26 @@ class TextDisplay(Generic[P, R]):
 
     def _say(self, name: str, value: str) -> None:
         self.meter.clear()
-        (line,) = fact_lines([(name, value)], 12, colour=use_colour(sys.stderr))
-        print(line, file=sys.stderr, flush=True)
+        lines = fact_lines([(name, value)], 12, sys.stderr)
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _progress_line(snapshot: Snapshot, shown: Shown[P, R]) -> str:
     if snapshot.num_awaited:
         items = counted(snapshot.num_awaited, "item")
         return f"waiting for {items} of other agents; takes over from silent ones after 60 to 80 s"
-    seconds = max(snapshot.elapsed_seconds, 1e-9)
+    seconds, before = max(snapshot.elapsed_seconds, 1e-9), snapshot.resumed
+    documents, tokens = snapshot.documents - before.documents, snapshot.tokens - before.tokens
+    if not documents and not snapshot.rejected:
+        return "reading the first documents"
+    parts = [
+        f"{rounded(tokens / seconds)} {shown.counted}/s",
+        f"{size_text((snapshot.read_bytes - before.bytes) / seconds, rounded)}/s of text",
+        f"{rounded(documents / seconds)} documents/s",
+        counted(snapshot.documents, "document"),
+        f"{snapshot.rejected:,} rejected",
+        f"{snapshot.cpu_cores:.1f} cores",
+        size_text(snapshot.memory_bytes),
+    ]
     eta = snapshot.eta_seconds
-    to_disk = f"{snapshot.written_bytes / 1e6 / seconds:,.0f} MB/s to disk"
-    return ", ".join(
-        [
-            f"eta {duration_text(eta)}" if eta is not None else "eta -",
-            f"{snapshot.read_bytes / 1e6 / seconds:,.0f} MB/s",
-            f"{snapshot.tokens / 1e6 / seconds:,.1f} M {shown.counted}/s",
-            counted(snapshot.documents, "document"),
-            f"{snapshot.rejected:,} rejected",
-            f"{snapshot.cpu_cores:.1f} cores",
-            *([to_disk] if shown.writes else []),
-            size_text(snapshot.memory_bytes),
-        ]
-    )
+    return ", ".join([f"eta {duration_text(eta)}", *parts] if eta else parts)

@@ -87,7 +87,7 @@ examples:
         if self.json:
             print_json(plan_values(report, place))
             return
-        print("\n".join([*plan_lines(report, place), "", *sequence_pictures(plan)]))
+        print("\n".join([*plan_lines(report, place, verbose=True), "", *sequence_pictures(plan)]))
 
     def _show_sequence(self, dataset: Dataset, name: str, number: int) -> None:
         from tokenmill.reports.sequence import view_sequence
@@ -103,7 +103,7 @@ examples:
     def _show_dataset(self, dataset: Dataset) -> None:
         import msgspec
 
-        from tokenmill.cli.summary import ids_text, subset_facts
+        from tokenmill.cli.summary import exactness_text, subset_facts
         from tokenmill.reports.contents import count_subsets, run_if_kept
         from tokenmill.reports.inspect import edge_views
 
@@ -132,7 +132,8 @@ examples:
         if tokenizer.fingerprint:
             facts["fingerprint"] = safe_text(tokenizer.fingerprint)
         if run is not None:
-            facts["encoded by"] = f"{safe_text(run.engine)}, {ids_text(run)}"
+            facts["encoded by"] = safe_text(run.engine)
+            facts["exactness"] = exactness_text(run)
         lines = [*facts.items(), *subset_facts(subsets)]
         print("\n".join(fact_lines(lines, 11)), "\n")
         shown = manifest.sources[:MAX_SHOWN_SOURCES]

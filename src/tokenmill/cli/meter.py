@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tokenmill.cli.tables import bar
-from tokenmill.cli.terminal import duration_text
+from tokenmill.cli.terminal import columns_of, duration_text
 
 REDRAW_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
@@ -27,7 +27,7 @@ class Meter:
         self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._drawn_at = 0.0 if self._on_terminal else time.monotonic()
         self._is_drawn = False
-        self._stage, self._begun = "", 0.0
+        self._stage, self._begun, self._last_line = "", 0.0, ""
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Show the progress of a stage and the time left."""
@@ -50,9 +50,12 @@ class Meter:
             return
         self._drawn_at = now
         if not self._on_terminal:
-            print(f"{share:>11.1%}  {text}", file=sys.stderr, flush=True)
+            line = f"{share:>11.1%}  {text}"
+            if line != self._last_line:
+                print(line, file=sys.stderr, flush=True)
+            self._last_line = line
             return
-        columns = _columns()
+        columns = columns_of(sys.stderr) or 80
         head = f"{bar(share, '·', 24 if columns >= WIDE else 10)} {share:4.0%} "
         line = f"{head}{_fitted(text, columns - len(head) - 1)}"
         print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
@@ -92,13 +95,6 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
             yield drawn.advance
     finally:
         drawn.clear()
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):  # not a terminal, as in tests
-        return 80
 
 
 def _fitted(line: str, room: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Command, Section
+from tokenmill.cli.parser import Command, Section, Verbose
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.options import about
 from tokenmill.packing.options import PackOptions
@@ -26,7 +26,7 @@ examples:
   tokenmill pack corpus/ --sequence-length 4096 --compare"""
     common: ClassVar[tuple[str, ...]] = (
         *("sequence_length", "packing", "long_documents", "max_segments", "subset", "name"),
-        *("plan_out", "overwrite", "compare"),
+        *("plan_out", "overwrite", "compare", "verbose"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
         Section("plan", PackOptions, "limits, cuts, windows, weights"),
@@ -43,6 +43,7 @@ examples:
     ] = None
     overwrite: Annotated[bool, about("replace an existing plan")] = False
     compare: Annotated[bool, about("compare all strategies; writes nothing")] = False
+    verbose: Verbose = False
     json: Annotated[bool, about("figures as JSON on stdout")] = False
 
     def run(self) -> None:
@@ -75,7 +76,7 @@ examples:
             return
         if report.already_there:
             print("nothing to do: the plan is complete")
-        print("\n".join(plan_lines(report, place)))
+        print("\n".join(plan_lines(report, place, verbose=self.verbose)))
         command = ["tokenmill", "inspect", self.dataset, "--plan", _called(report, dataset)]
         print(f"\nnext: {safe_text(shlex.join(command))}")
 

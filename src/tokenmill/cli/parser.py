@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import sys
 import textwrap
 import typing
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -16,18 +17,19 @@ from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
 
-from tokenmill.cli.terminal import coloured_help
+from tokenmill.cli.terminal import coloured_help, columns_of, folded_help
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import MISSING, Option, OptionError, about, make_options, options_of
 from tokenmill.core.suggestions import advice_for, did_you_mean, nearest
 from tokenmill.core.values import members_of
 
-FIRST_COLUMN = 30
+FIRST_COLUMN, NARROW = 30, 66
 LONGEST_METAVAR = 40
 UNSET = argparse.SUPPRESS
 METAVARS = {"bytes": "SIZE", "escaped": "TEXT"}
 
 Json = Annotated[bool, about("the result as JSON on stdout")]
+Verbose = Annotated[bool, about("show all figures and what was chosen")]
 Decoder = Annotated[
     str | None,
     about(
@@ -240,13 +242,15 @@ class Parser(argparse.ArgumentParser):
                 hint=did_you_mean(group, titles, "--help-all shows every option"),
             )
         width = min(shutil.get_terminal_size().columns, 100) - 2
-        formatter = _Formatter(self.prog, 2, FIRST_COLUMN, width)
+        formatter = _Formatter(self.prog, 2, FIRST_COLUMN if width > NARROW else 20, width)
         if group in titles:
             _show(formatter, f"{group} options", titles[group]._group_actions)
             return formatter.format_help()
-        formatter.add_text(self.description)
-        formatter.add_usage(self.usage, self._actions, [])
-        formatter.add_text(self.epilog)
+        room = columns_of(sys.stdout) or 100
+        formatter.add_text(textwrap.fill(self.description or "", room))
+        usage = textwrap.fill(self.usage or "", room - 7, subsequent_indent=" " * 6)
+        formatter.add_usage(usage, self._actions, [])
+        formatter.add_text(folded_help(self.epilog or "", room))
         _show(formatter, "arguments", arguments._group_actions)
         if group == "all" or not self._kind.common:
             _show(formatter, "options", options._group_actions)
@@ -254,9 +258,12 @@ class Parser(argparse.ArgumentParser):
                 _show(formatter, f"{title} options", each._group_actions)
         else:
             _show(formatter, "options", self._most_used())
-            lines = [f"  {title:<12}{each.description}" for title, each in titles.items()]
+            lines = [
+                textwrap.fill(f"  {title:<12}{each.description}", room, subsequent_indent=" " * 14)
+                for title, each in titles.items()
+            ]
             more = f"more options: {self.prog} --help GROUP or --help-all"
-            formatter.add_text("\n".join([more, *lines]))
+            formatter.add_text("\n".join([textwrap.fill(more, room), *lines]))
         return formatter.format_help()
 
     def _name_installed(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.cli.tables import bar, fact_lines, table_lines
+from tokenmill.cli.tables import BAR, bar, fact_lines, table_lines
 from tokenmill.cli.terminal import safe_text
 from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
@@ -19,34 +19,30 @@ from tokenmill.packing.strategies import options_of_plan
 from tokenmill.store.plan import Plan
 
 
-def plan_lines(report: PlanReport, place: str = "") -> list[str]:
-    """The facts of a plan, one per line. `place` is shown instead of its folder if given."""
+def plan_lines(report: PlanReport, place: str = "", verbose: bool = False) -> list[str]:
+    """A plan in plain words, or with all its figures. `place` replaces its folder if given."""
     plan, figures = report.plan, report.figures
     name = f"{safe_text(place or str(plan.folder))} (id {plan.manifest.plan_id})"
     options = options_of_plan(plan.manifest.options, str(plan.folder))
-    facts = [("plan", name), *_facts(options, figures)]
-    return fact_lines(facts, 12)
+    return fact_lines([("plan", name), *_facts(options, figures, verbose)], 12)
 
 
-def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
-    yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
+def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tuple[str, str]]:
+    if verbose:
+        yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
     yield "documents", f"{figures.documents:,} with {counted(figures.tokens, 'token')}"
     for reason, count in figures.left_out_documents.items():
         tokens = figures.left_out_tokens[reason]
         left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
         yield "left out", f"{left_out}: {safe_text(reason)}"
-    yield "sequences", f"{figures.sequences:,} of {options.length} tokens"
-    mean = figures.segments / max(figures.sequences, 1)
-    yield "segments", f"{mean:.2f} per sequence, at most {figures.most_segments}"
-    yield (
-        "fill",
-        f"{figures.fill:.4%}  {bar(figures.fill, '·')}  {figures.padding:,} tokens of padding",
-    )
-    yield (
-        "cut",
-        f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}, "
-        f"{_avoidable(figures):,} of them avoidable",
-    )
+    full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
+    yield "sequences", f"{figures.sequences:,} of {options.length:,} tokens, {full}"
+    cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
+    if avoidable := _avoidable(figures):
+        yield "cut", f"{cut}; {avoidable:,} of these cuts could be avoided (see --compare)"
+    else:
+        why = "only documents longer than a sequence are cut"
+        yield "cut", f"{cut}; {why}" if figures.cuts else "no document"
     for reason, tokens in figures.lost_tokens.items():
         documents = figures.lost_documents[reason]
         lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
@@ -55,46 +51,45 @@ def _facts(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
         yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
     if figures.tokens_set_at_cuts:
         yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
+    if verbose:
+        yield from _more_figures(options, figures)
+
+
+def _more_figures(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
+    mean = figures.segments / max(figures.sequences, 1)
+    yield "segments", f"{mean:.2f} per sequence, at most {figures.most_segments}"
+    yield "fill", f"{figures.fill:.4%}  {bar(figures.fill, '·')}"
     if options.reserve:
         yield "reserved", f"{options.reserve} places per segment, padding until they are used"
     if figures.lower_bound is not None:
-        yield (
-            "bound",
-            f"at least {figures.lower_bound:,} sequences (this plan: {figures.gap:+.4%})",
-        )
+        bound = f"at least {figures.lower_bound:,} sequences"
+        yield "bound", f"{bound} (this plan: {figures.gap:+.4%})"
     if figures.planned_globally is not None:
         more = figures.sequences - figures.planned_globally
         share = more / max(figures.sequences, 1)
-        yield (
-            "locality",
-            f"costs {more:,} sequences ({share:.4%} padding) compared to a single window",
-        )
+        padding = f"{more:,} sequences ({share:.4%} padding)"
+        yield "locality", f"costs {padding} compared to a single window"
     yield "attention", f"sum of squared segment lengths {figures.attention_cost:,}"
     if figures.mean_imbalance is not None:
-        yield (
-            "imbalance",
-            f"over {options.ranks} ranks {figures.mean_imbalance:.3f} on average, "
-            f"{figures.worst_imbalance:.3f} at worst, in the order of the plan",
-        )
-    yield (
-        "neighbours",
-        f"lengths correlate by {figures.neighbour_length_correlation:+.3f}, "
-        f"{figures.neighbour_source_share:.1%} begin in the same source",
-    )
+        mean_, worst = f"{figures.mean_imbalance:.3f}", f"{figures.worst_imbalance:.3f}"
+        ranks = f"over {options.ranks} ranks"
+        yield "imbalance", f"{ranks} {mean_} on average, {worst} at worst, in the order of the plan"
+    lengths = f"lengths correlate by {figures.neighbour_length_correlation:+.3f}"
+    sources = f"{figures.neighbour_source_share:.1%} begin in the same source"
+    yield "neighbours", f"{lengths}, {sources}"
 
 
 def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
     """A table of strategies sorted by row tokens, its legend, and a recommendation."""
     able = [(row, row.figures) for row in rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
-    header = ["strategy", "sequences", "fill", "", "cuts", "avoidable", "lost", "segments"]
-    header += ["imbalance", "gap", "seconds"]
+    header = ["strategy", "sequences", f"{'fill':<{10 + BAR}}", "cuts", "avoidable", "lost"]
+    header += ["segments", "imbalance", "gap", "seconds"]
     cells = [
         [
             row.packing,
             f"{figures.sequences:,}",
-            f"{figures.fill:.4%}",
-            bar(figures.fill, "·"),
+            f"{figures.fill:.4%}  {bar(figures.fill, '·')}",
             f"{figures.cuts:,}",
             f"{_avoidable(figures):,}",
             f"{sum(figures.lost_tokens.values()):,}",
@@ -108,23 +103,24 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
     best = recommended(rows)
     lines = list(table_lines(header, cells, best.packing if best else ""))
     lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
-    return [*lines, "", *_legend(rows, ranks), "", *_recommendation(rows)]
+    legend, advice = fact_lines(_legend(rows, ranks), 11), fact_lines(_recommendation(rows), 11)
+    return [*lines, "", *legend, "", *advice]
 
 
-def _legend(rows: list[Compared], ranks: int) -> Iterator[str]:
-    yield "fill       share of row tokens that are not padding"
-    yield "cuts       places where a document is cut and continues in another segment"
-    yield "avoidable  cuts beyond the minimum for documents longer than a sequence"
-    yield "lost       tokens that are in no sequence"
-    yield "segments   documents or parts of documents per sequence, on average"
-    yield f"imbalance  highest attention cost of {ranks} ranks divided by the mean, per step"
+def _legend(rows: list[Compared], ranks: int) -> Iterator[tuple[str, str]]:
+    yield "fill", "share of row tokens that are not padding"
+    yield "cuts", "places where a document is cut and continues in another segment"
+    yield "avoidable", "cuts beyond the minimum for documents longer than a sequence"
+    yield "lost", "tokens that are in no sequence"
+    yield "segments", "documents or parts of documents per sequence, on average"
+    yield "imbalance", f"highest attention cost of {ranks} ranks divided by the mean, per step"
     bound = next((row.bound for row in rows if row.bound is not None), None)
     if bound is not None:
-        yield f"gap        row tokens compared to {bound:,} sequences, the least without avoidable"
-        yield "           cuts; only avoidable cuts can make it negative"
+        least = f"{bound:,} sequences, the least without avoidable cuts"
+        yield "gap", f"row tokens compared to {least}; only avoidable cuts can make it negative"
 
 
-def _recommendation(rows: list[Compared]) -> Iterator[str]:
+def _recommendation(rows: list[Compared]) -> Iterator[tuple[str, str]]:
     """The recommended strategy, and what strategies with fewer row tokens would save and cost."""
     best = recommended(rows)
     if best is None or best.figures is None:
@@ -133,7 +129,8 @@ def _recommendation(rows: list[Compared]) -> Iterator[str]:
     lost, avoidable = sum(figures.lost_tokens.values()), _avoidable(figures)
     harm = f"loses {lost:,} tokens" if lost else "loses no token"
     cuts = f"makes {avoidable:,} avoidable cuts" if avoidable else "makes no avoidable cut"
-    yield f"recommended: {best.packing}. It {harm}, {cuts}, and {1 - figures.fill:.2%} is padding."
+    text = f"{best.packing}. It {harm}, {cuts}, and {1 - figures.fill:.2%} is padding."
+    yield "recommended", text
     for row in rows:
         if row.figures is None or row.figures.row_tokens >= figures.row_tokens:
             continue
@@ -144,7 +141,7 @@ def _recommendation(rows: list[Compared]) -> Iterator[str]:
         price += [f"{more_lost:,} more lost tokens"] * (more_lost > 0)
         price = price or [f"{row.seconds:.2f} seconds instead of {best.seconds:.2f}"]
         cost = " and ".join(price)
-        yield f"             {row.packing} takes {saved:.2%} fewer row tokens, for {cost}."
+        yield "", f"{row.packing} takes {saved:.2%} fewer row tokens, for {cost}."
 
 
 def _avoidable(figures: Figures) -> int:

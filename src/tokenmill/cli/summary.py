@@ -1,8 +1,8 @@
-"""What `build` shows before its first unit and after its last."""
+"""What `build` shows before its first unit and after its last: six lines, or all figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import msgspec
 from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
 from tokenmill.cli.terminal import duration_text, unknown_facts
-from tokenmill.core.values import counted, size_text
+from tokenmill.core.values import counted, rounded, size_text, speed_text
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
     from tokenmill.packing.planning import PlanReport
     from tokenmill.reports.contents import SubsetCounts
     from tokenmill.run.journal.ledger import Reused
+    from tokenmill.run.progress import Snapshot
     from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
 
 SUBSET_NOTE = (
-    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it.",
-    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its",
-    "rows are the documents in order, and its column `subset` is 'train' or 'validation'.",
+    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it. "
+    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its "
+    "rows are the documents in order, and its column `subset` is 'train' or 'validation'."
 )
 STAGES = ("read", "encode", "split", "write", "fsync")
 
 
-def summary_lines(report: BuildReport, startup: float) -> list[str]:
-    """The summary of a build: the dataset, its counts, timings and bottleneck.
+def summary_lines(report: BuildReport, startup: float, verbose: bool) -> list[str]:
+    """The summary of a build: its counts, how exact it is, and its speed.
 
-    `startup` is the time in seconds before the first unit: imports, workers, preparation.
+    `startup` is the time in seconds before the first unit: imports, workers, preparation. Only
+    `verbose` shows it, the stages, memory, and what else is in run.json and manifest.json.
     """
     manifest, run = report.manifest, report.run
     totals = manifest.totals
@@ -43,27 +45,35 @@ def summary_lines(report: BuildReport, startup: float) -> list[str]:
         lines.append("the build is finished: the dataset is complete")
         lines += fact_lines((("note", remark) for remark in report.remarks), 12)
     facts = [
-        ("dataset", f"{report.out} (id {manifest.dataset_id})"),
-        ("documents", f"{totals.documents:,} of {counted(totals.records, 'record')}"),
-        ("tokens", f"{totals.tokens:,} in {counted(len(manifest.shards), 'shard')}"),
-        *subset_facts(subsets_of(report)),
+        ("documents", documents_text(totals)),
+        ("tokens", f"{totals.tokens:,} in {report.out} (id {manifest.dataset_id})"),
+        *subset_facts(subsets_of(report))[: None if verbose else 2],
         ("rejected", reasons_text(totals, report.out)),
-        ("empty", f"{totals.empty:,}"),
-        ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
         *unknown_facts(totals.unknown_tokens, totals.tokens),
-        ("encoded by", f"{run.engine}, {ids_text(run)}"),
+        ("exactness", exactness_text(run)),
     ]
-    if report.snapshot is not None:
-        fresh = report.snapshot.done_bytes - report.snapshot.resumed_bytes
-        facts += [*reused_facts(report.reused), *time_facts(run.seconds, fresh, startup)]
-        facts.append(("memory", memory_text(report.snapshot.peak_bytes, run)))
+    if verbose:
+        facts += [
+            ("shards", f"{len(manifest.shards):,}"),
+            ("special", f"{counted(totals.special_strings, 'special-token string')} in text"),
+            ("engine", run.engine),
+        ]
+    if (shot := report.snapshot) is not None:
+        facts += [*reused_facts(report.reused), speed_fact(shot, run, "tokens")]
+        facts += time_facts(shot, run, startup, verbose=verbose)
     lines += fact_lines(facts, 12)
-    return lines + _plan_lines(report)
+    return lines + _plan_lines(report, verbose)
 
 
 def next_line(out: str) -> str:
     """The suggestion after a build."""
     return f"next: tokenmill verify {out}   or   tokenmill inspect {out}"
+
+
+def documents_text(totals: Counts) -> str:
+    """Documents, the records that they come from, and how many of these are empty."""
+    empty = f", {totals.empty:,} empty" if totals.empty else ""
+    return f"{totals.documents:,} of {counted(totals.records, 'record')}{empty}"
 
 
 def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
@@ -83,15 +93,16 @@ def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
         (name, f"{counted(counts.documents, 'document')}, {counted(counts.tokens, 'token')}")
         for name, counts in subsets.items()
     ]
-    return [*facts, ("note", SUBSET_NOTE[0]), *(("", line) for line in SUBSET_NOTE[1:])]
+    return [*facts, ("note", SUBSET_NOTE)]
 
 
-def _plan_lines(report: BuildReport) -> list[str]:
+def _plan_lines(report: BuildReport, verbose: bool) -> list[str]:
     if not report.plans:
         return []
     from tokenmill.cli.plan_display import plan_lines
 
-    return [line for plan in report.plans for line in ("", *plan_lines(plan, _place(report, plan)))]
+    shown = (plan_lines(plan, _place(report, plan), verbose) for plan in report.plans)
+    return [line for lines in shown for line in ("", *lines)]
 
 
 def plans_as_values(report: BuildReport) -> list[dict[str, object]]:
@@ -116,22 +127,22 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
 
 
-def ids_text(run: Run) -> str:
+def exactness_text(run: Run) -> str:
     """How the ids of a dataset were checked."""
     if run.engine == "reference":
-        return "the tokenizer's own library"
-    return audited_text(run, "the reference")
+        return "the tokenizer's own library encoded every document"
+    return audited_text(run, "the reference tokenizer")
 
 
 def audited_text(run: Run, reference: str) -> str:
     """How many documents were compared with the reference, and what that may have missed."""
     audited = counted(run.audited_documents, "document")
     if run.audit is msgspec.UNSET:
-        return f"checked by {reference} on {audited}: all equal; others may differ"
+        return f"{audited} compared with {reference}: all equal; others may differ"
     if not (rate := run.audit.excluded_error_rate):
-        return f"checked by {reference} on every document: all equal"
-    missed = f"with 95 % confidence, fewer than {100 * rate:.2g} % of documents differ"
-    return f"checked by {reference} on {audited}: all equal; {missed}"
+        return f"every document compared with {reference}: all equal"
+    missed = f"with 95 % confidence, fewer than {100 * rate:.2g} % of all documents differ"
+    return f"{audited} compared with {reference}: all equal; {missed}"
 
 
 def reasons_text(totals: Counts, out: str | Path) -> str:
@@ -139,7 +150,7 @@ def reasons_text(totals: Counts, out: str | Path) -> str:
     if not totals.rejected:
         return "0"
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in totals.rejected.items())
-    return f"{totals.num_rejected:,} ({reasons}), in {out}/rejected"
+    return f"{totals.num_rejected:,}: {reasons}, listed in {out}/rejected"
 
 
 def memory_text(peak_bytes: int, run: Run) -> str:
@@ -154,15 +165,27 @@ def memory_text(peak_bytes: int, run: Run) -> str:
     )
 
 
+def speed_fact(shot: Snapshot, run: Run, what: str) -> tuple[str, str]:
+    """The line about the time of this attempt, and what it did in a second."""
+    wall, before = run.seconds.get("wall", 0.0), shot.resumed
+    documents, items = shot.documents - before.documents, shot.tokens - before.tokens
+    text = speed_text(wall, documents, items, what, shot.read_bytes - before.bytes)
+    return "speed", f"{wall:.1f} s: {text}"
+
+
 def time_facts(
-    spent: Mapping[str, float], fresh_bytes: int, startup: float
+    shot: Snapshot, run: Run, startup: float, *, verbose: bool
 ) -> Iterator[tuple[str, str]]:
-    """The lines about time: `spent` holds seconds by stage, for `fresh_bytes` of input on disk."""
-    wall = spent.get("wall", 0.0)
-    rate = fresh_bytes / 1e6 / max(wall, 1e-9)
-    yield "start-up", f"{startup:.1f} s"
-    yield "time", f"{wall:.1f} s, {rate:,.0f} MB/s of input on disk"
-    stages = {name: seconds for name, seconds in spent.items() if name in STAGES}
+    """The lines about stages and memory; unless `verbose`, only if memory exceeded the budget."""
+    memory = memory_text(shot.peak_bytes, run)
+    if not verbose:
+        yield from [("memory", memory)] * ("--memory" in memory)
+        return
+    fresh, wall = shot.done_bytes - shot.resumed_bytes, run.seconds.get("wall", 0.0)
+    yield "start-up", f"{startup:.1f} s before that"
+    yield "input", f"{size_text(fresh / max(wall, 1e-9), rounded)} a second, as it is on disk"
+    yield "memory", memory
+    stages = {name: seconds for name, seconds in run.seconds.items() if name in STAGES}
     if stages:
         slowest = max(stages, key=lambda name: stages[name])
         each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
@@ -208,6 +231,20 @@ def _facts(prepared: EncodeTask) -> Iterator[tuple[str, str]]:
         yield "not used", f"{name}: {why}"
 
 
+def _opening(prepared: EncodeTask) -> Iterator[tuple[str, str]]:
+    file, boundary, candidates = prepared.file, prepared.boundary, prepared.candidates
+    size = f"{counted(len(prepared.sources), 'file')}, {size_text(prepared.num_bytes)}"
+    end = f"end of document: id {boundary.eos_id}, from {boundary.eos_reason}"
+    ids = f"{prepared.reference.largest_id + 1:,} ids"
+    yield "reading", f"{size}, with {file.origin} ({ids}; {end})"
+    remarks = candidates.remarks
+    if candidates.installable & remarks.keys():
+        yield from (("not used", f"{name}: {remarks[name]}") for name in candidates.installable)
+    elif remarks:
+        why = "no faster engine gives exactly its ids; --verbose says why"
+        yield "engine", f"the tokenizer's own library, because {why}"
+
+
 def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
     """The lines about special tokens and conversations."""
     special = policies.encode.special_tokens
@@ -223,4 +260,4 @@ def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
     yield "chat", f"{chat.chat}, with loss on {loss}"
 
 
-BUILD = Shown(facts=_facts, counted="tokens", writes=True, lines=summary_lines, values=_values)
+BUILD = Shown(_facts, _opening, "tokens", summary_lines, _values)

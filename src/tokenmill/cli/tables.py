@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
 
 import msgspec
 
-from tokenmill.cli.terminal import BOLD, YELLOW, painted, safe_text, use_colour
+from tokenmill.cli.terminal import BOLD, YELLOW, columns_of, painted, safe_text, use_colour
 
 WARNINGS = ("rejected", "unknown", "lost", "failed", "damaged", "error")
 """Facts that are shown in yellow unless they begin with 0."""
@@ -22,18 +23,31 @@ def print_json(value: object) -> None:
 
 
 def fact_lines(
-    facts: Iterable[tuple[str, str]], width: int, *, colour: bool | None = None
+    facts: Iterable[tuple[str, str]], width: int, stream: TextIO | None = None
 ) -> list[str]:
-    """One line per fact, its name in `width` characters; bold names on a terminal."""
-    if colour is None:
-        colour = use_colour()
-    if not colour:
-        return [f"{name:>{width}}  {value}" for name, value in facts]
-    return [
-        f"{painted(name.rjust(width), BOLD)}  "
-        f"{painted(value, YELLOW) if _warns(name, value) else value}"
-        for name, value in facts
-    ]
+    """One line per fact, its name in `width` characters.
+
+    On a terminal, long values are folded below their beginning, and names are bold. `stream` is
+    where the lines will be printed, by default standard output.
+    """
+    stream = stream or sys.stdout
+    columns, colour = columns_of(stream), use_colour(stream)
+    room = sys.maxsize if columns is None else max(columns - width - 2, 20)
+    lines = []
+    for name, value in facts:
+        warns = colour and _warns(name, value)
+        for number, part in enumerate(folded(value, room)):
+            label = (name if number == 0 else "").rjust(width)
+            text = painted(part, YELLOW) if warns else part
+            lines.append(f"{painted(label, BOLD) if colour else label}  {text}")
+    return lines
+
+
+def folded(text: str, room: int) -> list[str]:
+    """The lines of a text in `room` characters; words are never cut."""
+    if len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
 
 
 def _warns(name: str, value: str) -> bool:
@@ -41,20 +55,9 @@ def _warns(name: str, value: str) -> bool:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print one fact per line, its name first. Values are made safe for the terminal.
-
-    On a terminal, long values are folded below their beginning.
-    """
+    """Print one fact per line, its name first. Values are made safe for the terminal."""
     width = max(len(name) for name, _ in facts)
     shown = [(name, safe_text(value)) for name, value in facts]
-    if use_colour():
-        room = max(shutil.get_terminal_size().columns - width - 2, 20)
-        folded = [(name, textwrap.wrap(value, room) or [""]) for name, value in shown]
-        shown = [
-            (name if first else "", line)
-            for name, lines in folded
-            for first, line in ((line is lines[0], line) for line in lines)
-        ]
     print("\n".join(fact_lines(shown, width)))
 
 
@@ -69,15 +72,31 @@ def table_lines(
     """The lines of a table: the first column is aligned left, the others right.
 
     On a terminal, the header is bold, and so are rows whose first cell is `best` or ends with " *".
+    A table that is wider than the terminal becomes several, each with the first column.
     """
     lines = [list(header), *([safe_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for number, line in enumerate(lines):
-        first, *others = zip(line, widths, strict=True)
-        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        text = "  ".join(cells).rstrip()
-        is_bold = number == 0 or line[0] == best or line[0].endswith(" *")
-        yield painted(text, BOLD) if is_bold and use_colour() else text
+    for block, columns in enumerate(_blocks(widths, columns_of(sys.stdout) or sys.maxsize)):
+        if block:
+            yield ""
+        for number, line in enumerate(lines):
+            cells = [line[0].ljust(widths[0]), *(line[at].rjust(widths[at]) for at in columns)]
+            text = "  ".join(cells).rstrip()
+            is_bold = number == 0 or line[0] == best or line[0].endswith(" *")
+            yield painted(text, BOLD) if is_bold and use_colour() else text
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The columns after the first, in groups that fit beside it."""
+    blocks: list[list[int]] = [[]]
+    used = widths[0]
+    for at, width in enumerate(widths[1:], 1):
+        if blocks[-1] and used + 2 + width > room:
+            blocks.append([])
+            used = widths[0]
+        blocks[-1].append(at)
+        used += 2 + width
+    return blocks
 
 
 def bar(share: float, empty: str = " ", width: int = BAR) -> str:

@@ -20,6 +20,8 @@ User errors (2, 4, 8), damaged data (3, 5) and bugs in tokenmill (1) have separa
 
 from __future__ import annotations
 
+import signal
+
 
 def one_line(name: str) -> str:
     """Escape control characters, so that a file name cannot fake a line of a message."""
@@ -102,5 +104,7 @@ class Interrupted(KeyboardInterrupt):
     """
 
     def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by signal {signal_number}")
+        is_by_hand = signal_number == signal.SIGINT
+        name = signal.Signals(signal_number).name
+        super().__init__("interrupted" if is_by_hand else f"stopped by {name}")
         self.exit_code = 128 + signal_number

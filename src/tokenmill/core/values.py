@@ -172,10 +172,22 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def size_text(num_bytes: float) -> str:
+def rounded(number: float) -> str:
+    """Format a figure with three digits: "311,000", "1.23"."""
+    return f"{float(f'{number:.3g}'):,.10g}"
+
+
+def speed_text(seconds: float, documents: int, items: int, what: str, text_bytes: int) -> str:
+    """Format a speed: "680 documents, 311,000 tokens and 1.23 MB of text a second"."""
+    seconds = max(seconds, 1e-9)
+    counts = f"{rounded(documents / seconds)} documents, {rounded(items / seconds)} {what}"
+    return f"{counts} and {size_text(text_bytes / seconds, rounded)} of text a second"
+
+
+def size_text(num_bytes: float, number: Callable[[float], str] = "{:.0f}".format) -> str:
     """Format a number of bytes: "1.50 GB"."""
     for unit in ("B", "kB", "MB"):
         if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}"
+            return f"{number(num_bytes)} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:,.2f} GB"

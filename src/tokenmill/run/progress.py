@@ -40,6 +40,8 @@ class Snapshot:
     memory_bytes: int
     peak_bytes: int
     resumed_bytes: int
+    resumed: Tally
+    """Work of earlier attempts. The counts above include it."""
     num_awaited: int
     """Items that other agents hold, if this agent has nothing else to do."""
 
@@ -76,6 +78,7 @@ class ProgressBoard:
     _done_bytes: int = 0
     _resumed_bytes: int = 0
     _totals: Tally = field(default_factory=Tally)
+    _resumed: Tally = field(default_factory=Tally)
     _shown: float = 0.0
     _next_measure: float = 0.0
     _cpu: tuple[float, float] | None = None
@@ -92,6 +95,7 @@ class ProgressBoard:
             self._count(receipt)
             self._done_bytes += units[key].num_bytes if key in units else 0
         self._resumed_bytes = self._done_bytes
+        self._resumed = msgspec.structs.replace(self._totals)
 
     def engine_loaded(self, seconds: float) -> None:
         """Record that a worker has loaded its engine in `seconds`."""
@@ -156,6 +160,7 @@ class ProgressBoard:
             memory_bytes=self._memory,
             peak_bytes=self.peak_bytes,
             resumed_bytes=self._resumed_bytes,
+            resumed=self._resumed,
             num_awaited=self.num_awaited,
         )
 

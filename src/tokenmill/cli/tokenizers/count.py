@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from tokenmill.cli.parser import Command, Events, Section
+from tokenmill.cli.parser import Command, Events, Section, Verbose
 from tokenmill.core.options import Overwrite, about
 from tokenmill.run.recipe.options import (
     NOT_FOR_COUNTS,
@@ -48,6 +48,7 @@ examples:
     overwrite: Annotated[
         Overwrite, about("replace old counts; =first deletes the old one first")
     ] = False
+    verbose: Verbose = False
     json: Events = False
 
     def run(self) -> None:
@@ -58,6 +59,7 @@ examples:
         sections = {name: given for name, given in self.given.items() if name != "counting"}
         values: dict[str, Any] = {"inputs": self.inputs, "out": self.out, **sections}
         values |= self.given.get("counting", {})
-        with naming_kept_units(self.out), display_for(COUNT, json=self.json) as display:
+        displayed = display_for(COUNT, json=self.json, verbose=self.verbose)
+        with naming_kept_units(self.out), displayed as display:
             report = count_inputs(values, overwrite=self.overwrite, events=events_for(display))
             display.finish(report)
