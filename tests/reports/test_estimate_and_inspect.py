@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from corpora import write_corpus
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.values import size_text
 from tokenmill.reports.inspect import Piece
 
 
@@ -54,3 +58,43 @@ def test_an_estimate_samples_many_small_files(tmp_path: Path, tokenizer_path: Pa
         (tmp_path / "data" / f"{number:02d}.txt").write_text("word " * number + "end")
     found = tokenmill.estimate(tmp_path / "data", tokenizer_path, workers=1)
     assert (found.sample_documents, found.documents) == (40, 40)
+
+
+def test_a_dataset_that_cannot_fit_on_the_disk_is_refused_before_it_is_built(
+    tmp_path: Path,
+    tokenizer_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["The quick brown fox " * 50] * 1000)
+    found = tokenmill.estimate(path, tokenizer_path)
+    needed = f"the dataset needs about {size_text(found.disk_bytes)}"
+    out = tmp_path / "out"
+
+    def build(free: int, out: Path = out, **options: Any) -> list[str]:
+        disk = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: disk)
+        caplog.clear()
+        tokenmill.build(path, tokenizer_path, out, workers=1, **options)
+        return caplog.messages
+
+    with pytest.raises(StorageError) as caught:
+        build(20_000)
+    assert str(caught.value) == (
+        f"not enough disk space\n  where: {out}\n  why: {needed}, and 20 kB are free\n"
+        "  next: free some space, or choose a folder on another disk with --out"
+    )
+    assert build(20_000, tmp_path / "few", max_documents=10) == []
+    assert build(found.disk_bytes) == [
+        f"the disk may become full: {needed}, and {size_text(found.disk_bytes)} are free"
+    ]
+    assert build(0) == []  # it is complete
+    assert build(2 * found.disk_bytes, tmp_path / "other") == []
+
+
+def test_free_space_is_estimated_only_if_there_is_little(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenmill.reports.estimate.estimate", None)
+    path = write_jsonl(tmp_path / "a.jsonl", ["The quick brown fox"])
+    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)

@@ -14,6 +14,7 @@ from tokenmill.api.datasets import Dataset
 from tokenmill.api.records import are_names, names_of, written
 from tokenmill.core.options import Overwrite
 from tokenmill.encode.tokenizer_file import tokenizer_name
+from tokenmill.reports.space import checking_space
 from tokenmill.run import pipeline as _pipeline
 from tokenmill.run.recipe.checks import by_section, make_recipe, naming_arguments
 from tokenmill.run.recipe.options import Recipe
@@ -91,7 +92,8 @@ def build(
             from tokenmill.api.exporting import check_export  # loads a compiler
 
             check_export(made)
-        report = _pipeline.build(made, tokenizer=tokenizer, overwrite=overwrite, events=events)
+        checked = checking_space(events or _pipeline.BuildEvents(), tokenizer)
+        report = _pipeline.build(made, tokenizer=tokenizer, overwrite=overwrite, events=checked)
         assert isinstance(report, _encode.BuildReport)  # only agents depart
     values: dict[str, Any] = {
         field.name: getattr(report, field.name) for field in dataclasses.fields(report)

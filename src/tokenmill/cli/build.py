@@ -132,6 +132,7 @@ examples:
         """Build on this machine. The imports below run while the first worker starts."""
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
         from tokenmill.cli.summary import BUILD, next_line
+        from tokenmill.reports.space import checking_space
         from tokenmill.run.pipeline import build
         from tokenmill.run.tasks.encode import BuildReport
 
@@ -140,10 +141,11 @@ examples:
             display_for(BUILD, json=self.json, verbose=self.verbose) as display,
             _telling_of_compilation(recipe, display.compiling),
         ):
+            events = events_for(display)
             report = build(
                 recipe,
                 overwrite=self.overwrite,
-                events=events_for(display),
+                events=events if share else checking_space(events),
                 executor=executor,
                 share=share,
             )
