@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tokenmill.cli import COMMANDS
+from tokenmill.core.options import OptionError, make_options
 from tokenmill.core.suggestions import WORDS, nearest
 from tokenmill.load.steps.schedule import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
+from tokenmill.store.exports import ExportOptions
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING
 
 OPTIONS = [name for section in SECTIONS.values() for name in section.__struct_fields__]
@@ -53,3 +55,12 @@ def test_every_word_leads_to_a_name_of_ours() -> None:
     assert set(WORDS) <= ours | set(OrderOptions.__struct_fields__)
     theirs = [word for words in WORDS.values() for word in words.split()]
     assert len(theirs) == len(set(theirs))
+
+
+def test_a_wrong_item_of_a_list_is_answered_with_the_nearest_choice() -> None:
+    with pytest.raises(OptionError) as caught:
+        make_options(ExportOptions, {"columns": ["labels", "input_idz"]}, "the export")
+    assert caught.value.why == (
+        "columns: got ['labels', 'input_idz']; must be one or several of input_ids, labels, "
+        "position_ids, attention_mask; did you mean input_ids?"
+    )

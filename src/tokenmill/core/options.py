@@ -144,11 +144,18 @@ class Option:
         names = [name for kind in self.kinds if is_literal(kind) for name in typing.get_args(kind)]
         return (*names, "true", "false") if names and bool in self.kinds else tuple(names)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The valid names of a value or of its items; empty if the option is not a choice."""
+        if "names" in self.extra:
+            return tuple(self.extra["names"]())
+        return typing.get_args(self.item) if is_literal(self.item) else self.choices
+
     def accepts(self, name: str) -> bool:
         """Whether a name is a valid choice; True if the option is not a choice."""
         if "accepts" in self.extra:
             return bool(self.extra["accepts"](name))
-        return not self.choices or name in self.choices
+        return not self.names or name in self.names
 
     @property
     def item(self) -> Any:
@@ -270,7 +277,7 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         return None
     try:
         read = _read(value, option)
-        for name in read if isinstance(read, list) and "accepts" in option.extra else [read]:
+        for name in read if isinstance(read, list) else [read]:
             _require_choice(option, name)
         return msgspec.convert(read, option.hint)
     except ValueError as error:  # as are the errors of msgspec
@@ -287,10 +294,10 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
 def _require_choice(option: Option, name: Any) -> None:
     """Raise a ValueError if a name is none of the choices of an option, if it has any."""
     if isinstance(name, str) and not option.accepts(name):
-        names = option.extra["names"]() if "names" in option.extra else option.choices
-        close = nearest(name.rpartition("=")[2], names)
+        close = nearest(name.rpartition("=")[2], option.names)
         hint = f"; did you mean {close}?" if close else ""
-        raise ValueError(f"must be one of {', '.join(names)}{hint}")
+        some = "one or several" if is_literal(option.item) else "one"
+        raise ValueError(f"must be {some} of {', '.join(option.names)}{hint}")
 
 
 def _read(value: Any, option: Option) -> Any:

@@ -23,6 +23,7 @@ import msgspec
 
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.installed import install_command, installed_version
+from tokenmill.core.suggestions import did_you_mean
 from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.engine import Engine, Reference
 from tokenmill.encode.engines.fastokens import (
@@ -113,9 +114,8 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
         return Candidates(names, objections, frozenset(installable), order)
     if wanted not in ENGINES:
         why = f"the engines are {', '.join(ENGINES)}"
-        raise UserError(
-            f"unknown engine {wanted!r}", why=why, hint="use auto to let tokenmill choose"
-        )
+        hint = did_you_mean(wanted, ENGINES, "use auto to let tokenmill choose")
+        raise UserError(f"unknown engine {wanted!r}", why=why, hint=hint)
     if wanted not in names:
         problem = "cannot be used" if wanted in installable else "is not exact for this tokenizer"
         hint = "use auto to let tokenmill choose an exact engine"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from tokenmill.core.values import size_text
 from tokenmill.read.units import decompressed_bytes
 from tokenmill.run.pipeline import BuildEvents
 from tokenmill.run.tasks.encode import EncodeTask
+from tokenmill.run.workspace import JOB_NAME
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.manifest import MANIFEST_NAME
 
 LOGGER = logging.getLogger(__name__)
 PLENTY = 2
@@ -39,14 +38,14 @@ def checking_space(events: BuildEvents, tokenizer: object = None) -> BuildEvents
 def _require_space(task: EncodeTask, tokenizer: object) -> None:
     """Raise a StorageError if the dataset cannot fit on the disk; warn if it may not.
 
-    Object stores, streamed inputs, and inputs that cannot be estimated are not checked.
+    Object stores, resumed builds, and inputs that are streamed or cannot be read are not checked.
     """
+    folder = Path(task.recipe.out)
     if is_remote(task.recipe.out) or any(source.is_distant for source in task.sources):
         return
-    folder = Path(os.path.realpath(task.recipe.out))
-    begun = 0 if (folder / MANIFEST_NAME).is_file() else _size(folder)
-    place = next(each for each in (folder, *folder.parents) if each.exists())
-    free = shutil.disk_usage(place).free + begun
+    if (folder / JOB_NAME).exists():  # an earlier attempt has written a part
+        return
+    free = shutil.disk_usage(folder.resolve()).free
     if free >= PLENTY * sum(map(decompressed_bytes, task.sources)):
         return
     from tokenmill.reports.estimate import estimate
@@ -62,8 +61,3 @@ def _require_space(task: EncodeTask, tokenizer: object) -> None:
         raise StorageError("not enough disk space", where=str(folder), why=why, hint=hint)
     if found.disk_bytes > CERTAIN * free:
         LOGGER.warning("the disk may become full: %s", why)
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes of what an unfinished build has written."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -82,7 +82,9 @@ def expand(name: str) -> Iterator[Path]:
         matches = sorted(glob.glob(name, recursive=True))
         if not matches:
             close = nearest(name, ALIASES)
-            hint = f"did you mean hf://{close}? " * bool(close) + "check the spelling of the path"
+            hint = (
+                f"did you mean hf://{close}?" if close else "check the spelling of the path or glob"
+            )
             raise UserError("an input does not exist", where=name, hint=hint)
         for match in matches:
             yield from expand(match)
