@@ -13,6 +13,7 @@ from tokenmill.read.source import AUTO, Source
 Choice = str | Sequence[str]
 """A value for all inputs; or several: at most one NAME, and GLOB=NAME for the inputs that match."""
 MAX_SHOWN = 8
+MAX_COMPARED = 1000
 OTHERWISE = "name a file, a folder or a glob, such as 'forum/*.csv'"
 
 
@@ -46,6 +47,8 @@ class PerInput:
         """Return a source with the format and the text field that were chosen for it."""
         text_field = _value_for(source, self.text_field, "")
         chosen = _value_for(source, self.format, default_of(self.format, AUTO))
+        if (chosen, text_field) == (AUTO, ""):  # saves a copy for each of a million files
+            return source
         return replace(source, chosen_format=chosen, text_field=text_field)
 
     def require_matches(self, sources: Sequence[Source]) -> None:
@@ -55,7 +58,7 @@ class PerInput:
                 if not any(_is_named(source, glob) for source in sources):
                     names = [source.name for source in sources]
                     more = f" and {len(names) - MAX_SHOWN:,} more" * (len(names) > MAX_SHOWN)
-                    close = nearest(glob, names)
+                    close = nearest(glob, names[:MAX_COMPARED])
                     hint = f"did you mean {flag} {close}={value}?" if close else OTHERWISE
                     raise UserError(
                         f"{flag} {glob}={value} matches no input",
