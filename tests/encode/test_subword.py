@@ -218,7 +218,7 @@ class TestDistribution:
         vocab = {name: i for i, name in enumerate(names)}
         model = tokenizer["model"] | {"vocab": vocab, "merges": [list(m) for m in merges]}
         sampler = SubwordSampler(as_file({**tokenizer, "model": model}), dropout=dropout)
-        texts = ["abcabc"] * 20_000
+        texts = ["abcabc"] * 10_000
         found = [tuple(names[i] for i in ids) for ids in ids_of(sampler, texts)]
         assert_distributed(found, splits("abcabc", merges, dropout))
 
@@ -233,7 +233,7 @@ class TestDistribution:
                 if "".join(split) == "ababab":
                     weights[split] = math.exp(alpha * sum(map(pieces.__getitem__, split)))
         total = sum(weights.values())
-        found = [tuple(names[i] for i in ids) for ids in ids_of(sampler, ["ababab"] * 20_000)]
+        found = [tuple(names[i] for i in ids) for ids in ids_of(sampler, ["ababab"] * 10_000)]
         assert_distributed(found, {split: weight / total for split, weight in weights.items()})
 
     def test_words_are_drawn_for_apart(self) -> None:

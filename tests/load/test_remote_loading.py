@@ -143,20 +143,20 @@ def test_documents_and_what_a_step_is_made_of_are_those_of_the_folder(
 
 
 @pytest.mark.parametrize(
-    ("method", "limit"),
-    [("fork", None), ("fork", 40 * BLOCK_BYTES), ("spawn", 40 * BLOCK_BYTES)],
+    ("method", "workers", "limit"),  # one that is spawned: it imports PyTorch
+    [("fork", 2, None), ("fork", 2, 40 * BLOCK_BYTES), ("spawn", 1, 40 * BLOCK_BYTES)],
     ids=["fork-shared", "fork-limited", "spawn-limited"],
 )
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_of_a_data_loader_give_the_same_batches(
-    local: Dataset, bucket: str, tmp_path: Path, method: str, limit: int | None
+    local: Dataset, bucket: str, tmp_path: Path, method: str, workers: int, limit: int | None
 ) -> None:
     pytest.importorskip("torch")
     options = {"global_batch_size": 4, "epochs": 1, "seed": 3}
     dataset = tokenmill.open(bucket, cache=tmp_path / "cache", cache_bytes=limit)
     loader = dataset.loader("a", **options)
     loader.batches.batch(0)  # the process that forks has read before
-    found = loader.dataloader(2, multiprocessing_context=method)
+    found = loader.dataloader(workers, multiprocessing_context=method)
     assert all_bytes(found) == all_bytes(local.loader("a", **options))
 
 

@@ -76,7 +76,7 @@ def test_a_build_from_toys_is_the_same_with_any_workers_and_is_verified(
 def test_a_killed_build_from_toys_resumes_to_the_same_bytes(
     corpus: list[object], tmp_path: Path, tokenizer_path: Path
 ) -> None:
-    arguments = ["build", *corpus, "toy://60000.netstrings", "--tokenizer", tokenizer_path,
+    arguments = ["build", *corpus, "toy://24000.netstrings", "--tokenizer", tokenizer_path,
                  "--workers", 2, "--out"]  # fmt: skip
     with_toys(*arguments, tmp_path / "clean")
     out = tmp_path / "out"
