@@ -49,7 +49,7 @@ def test_fish_completes(script: Path, typed: str, words: list[str]) -> None:
 @pytest.mark.parametrize("script", ["zsh"], indirect=True)
 def test_zsh_reads_the_script(script: Path) -> None:
     asked = f"autoload -Uz compinit; compinit -u -D; source {script}; print $_comps[tokenmill]"
-    assert output("zsh", "-f", "-c", asked, cwd=script.parent) == "_tokenmill\n"
+    assert "-F _tokenmill" in output("zsh", "-f", "-c", asked, cwd=script.parent)
 
 
 def output(shell: str, *arguments: str, cwd: Path) -> str:

@@ -5,7 +5,6 @@ A script holds all words, so that a completion starts no process.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -35,33 +34,14 @@ _tokenmill() {{
 complete -o default -F _tokenmill tokenmill
 """
 ZSH = """\
-#compdef tokenmill
-_tokenmill() {{
-    local command=$words[2]
-    local -a found
-    if (( CURRENT == 2 )); then
-        found=({commands})
-        _describe command found
-        return
-    fi
-    case $command:$CURRENT in
-{groups}
-    esac
-    [[ " {group_names} " == *" $command "* ]] && command+=" $words[3]"
-    case $command in
-{flags}
-    esac
-}}
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-    _tokenmill "$@"
-else
-    compdef _tokenmill tokenmill
-fi
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+autoload -Uz bashcompinit && bashcompinit
 """
+"""Lets zsh use the script of bash."""
 FOLDERS = """\
 examples:
   tokenmill completion bash > ~/.local/share/bash-completion/completions/tokenmill
-  tokenmill completion zsh > ~/.zfunc/_tokenmill      # with ~/.zfunc in $fpath
+  tokenmill completion zsh > ~/.tokenmill.zsh         # and source it in ~/.zshrc
   tokenmill completion fish > ~/.config/fish/completions/tokenmill.fish"""
 
 
@@ -133,30 +113,7 @@ def _bash(words: Words) -> str:
 
 
 def _zsh(words: Words) -> str:
-    def described(summaries: dict[str, str]) -> str:
-        return " ".join(_quoted(f"{name}:{text}") for name, text in summaries.items())
-
-    groups = [
-        f"        {name}:3) found=({described(of)}); _describe action found; return ;;"
-        for name, of in words.groups.items()
-    ]
-    flags = []
-    for command, of in words.flags.items():
-        specs = " ".join(_zsh_spec(flag) for flag in of)
-        flags.append(f'        "{command}") _arguments {specs} "*:file:_files" ;;')
-    return ZSH.format(
-        commands=described(words.commands),
-        groups="\n".join(groups),
-        group_names=" ".join(words.groups),
-        flags="\n".join(flags),
-    )
-
-
-def _zsh_spec(flag: Flag) -> str:
-    text = re.sub(r"([\[\]:\\])", r"\\\1", flag.help)
-    action = f"({' '.join(flag.choices)})" if flag.choices else "_files"
-    value = f": :{action}" if flag.takes_value else ""
-    return _quoted(f"*{flag.name}[{text}]{value}")
+    return ZSH + _bash(words)
 
 
 def _fish(words: Words) -> str:
