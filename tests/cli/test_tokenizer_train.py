@@ -29,6 +29,17 @@ def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: Printed) -> None:
     assert not (out / "258").exists()
 
 
+def test_weighted_counts_say_that_they_are_weighted(tmp_path: Path, capsys: Printed) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "a b", "l": "de"}\n{"text": "c", "l": "en"}\n')
+    command = ["tokenizer", "train", str(corpus), "--out", str(tmp_path / "T"), "--workers", "1"]
+    command += ["--vocabulary", "257", "--by", "l", "--weight", "de=2"]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "7 B, 5 words, 3 of them unique, weighted\n" in out
+    assert "\nvocabulary  weighted tokens  " in out
+
+
 def test_a_longest_token_of_spaces_is_visible(tmp_path: Path, capsys: Printed) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "a' + " " * 24 + 'b"}\n')

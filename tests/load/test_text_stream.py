@@ -344,7 +344,7 @@ class TestLoader:
         options = msgspec.structs.asdict(OPTIONS)
         loader = tokenmill.text_loader(source, tokenizer_path, **options)
         list(loader)
-        with pytest.raises(UserError, match="no batches left"):
+        with pytest.raises(UserError, match="the whole stream has been returned already"):
             next(iter(loader))
         loader = tokenmill.text_loader(source, tokenizer_path, **options)
         workers = loader.dataloader(1)

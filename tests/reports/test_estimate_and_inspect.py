@@ -12,7 +12,8 @@ import pytest
 from corpora import write_corpus
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import Printed, write_jsonl
+from tokenmill.cli import main
 from tokenmill.core.errors import StorageError, UserError
 from tokenmill.core.values import size_text
 from tokenmill.reports.inspect import Piece
@@ -50,6 +51,45 @@ def test_a_document_is_shown_with_its_boundaries_apart(
     assert view.pieces[1] == Piece("<|endoftext|>", [0], boundary=True)
     with pytest.raises(UserError, match="has 2 documents"):
         tokenmill.view_document(tmp_path / "out", 2)
+
+
+def test_a_document_is_shown_from_its_start_and_its_text_without_loss_is_marked(
+    tmp_path: Path, tokenizer_path: Path, capsys: Printed
+) -> None:
+    texts = ["secret word", "a b " * 400]
+    path = write_jsonl(tmp_path / "a.jsonl", texts, mask=[[[0, 6]], []])
+    dataset = tokenmill.build(
+        path, tokenizer_path, tmp_path / "out", workers=1, no_loss="mask"
+    ).dataset
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "out"), "--document", "0"]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == (
+        "⟪secret⟫ word⟦<|endoftext|>⟧\n\n⟪no loss⟫\n"
+    )
+    assert main(["inspect", str(tmp_path / "out"), "--document", "1"]) == 0
+    more = dataset.shards[0].lengths[1] - 500
+    end = f"\n\n... {more:,} more tokens: add --all to see the whole document\n"
+    assert capsys.readouterr().out.endswith(end)
+    assert main(["inspect", str(tmp_path / "out"), "--document", "1", "--all"]) == 0
+    assert f"{texts[1]}⟦<|endoftext|>⟧\n" in capsys.readouterr().out
+
+
+def test_reports_are_printed_on_one_line(tmp_path: Path, tokenizer_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    out = tmp_path / "out"
+    report = tokenmill.build(path, tokenizer_path, out, workers=1)
+    tokens = report.dataset.num_tokens
+    assert repr(report) == f"<BuildReport {str(out)!r}: 2 documents, {tokens} tokens, 0 rejected>"
+    plan = tokenmill.pack(out, sequence_length=64)
+    fill = f"{tokens / 64:.2%}"
+    assert repr(plan) == f"<PlanReport '{out}/plans/best-fit-64': 1 sequence, {fill} full>"
+    found = tokenmill.analyze(out, sequence_lengths=[64, 128])
+    assert repr(found) == (
+        f"<Analysis of {str(out)!r}: 2 documents, {tokens} tokens; sequence lengths 64, 128>"
+    )
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    loader = report.dataset.loader(batch_size=1)
+    assert repr(loader) == "<Loader: 1 step, rank 0 of 1>"
 
 
 def test_an_estimate_samples_many_small_files(tmp_path: Path, tokenizer_path: Path) -> None:

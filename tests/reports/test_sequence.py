@@ -61,7 +61,8 @@ def test_a_sequence_is_shown_with_brackets_or_in_colour(packed: Path, capsys: Pr
     ]
     dataset = tokenmill.open(packed)
     view = view_sequence(dataset, tokenmill.open_plan(dataset, "next-fit-6"), 1)
-    assert list(sequence_lines(view, colour=True))[1] == f"\x1b[36;2m7\x1b[0m\x1b[36;7m{EOS}\x1b[0m"
+    shown = list(sequence_lines(view, colour=True))[1]
+    assert shown == f"\x1b[36;2m⟪7⟫\x1b[0m\x1b[36;7m⟦{EOS}⟧\x1b[0m"
 
 
 def test_a_text_cannot_steer_the_terminal(tmp_path: Path, tokenizer_path: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Inputs = str | Path | Sequence[str | Path]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class BuildReport(_encode.BuildReport):
     """The result of a build: counts, timings, the dataset and its plans."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokenmill.store.manifest import SourceEntry
 
 MAX_SHOWN_SOURCES = 20
+MAX_SHOWN_TOKENS = 500
 COLOURS = (36, 33, 32, 35)
 DIM, REVERSE = 2, 7
 LEGEND = "⟦end or beginning of a document⟧  ⟪no loss⟫"
@@ -41,6 +42,9 @@ examples:
         about("show a plan, by its name or folder", metavar="PLAN"),
     ] = None
     sequence: Annotated[int | None, about("show sequence N of the plan, from 0")] = None
+    all: Annotated[
+        bool, about(f"show the whole document, not only its first {MAX_SHOWN_TOKENS} tokens")
+    ] = False
     tokenizer: Decoder = None
     json: Json = False
 
@@ -64,17 +68,25 @@ examples:
     def _show_document(self, dataset: Dataset, number: int) -> None:
         from tokenmill.reports.inspect import view_document
 
-        view = view_document(dataset, number, self.tokenizer)
+        most = None if self.all or self.json else MAX_SHOWN_TOKENS
+        view = view_document(dataset, number, self.tokenizer, max_tokens=most)
         if self.json:
             print_json(view)
             return
         facts = {name: value for name, value in view.facts.items() if value is not None}
+        facts.pop("no_loss", None)  # shown in the text
         described = ", ".join(f"{name} {value}" for name, value in facts.items())
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
         print(f"{where}; {safe_text(described)}\n")
         for piece in view.pieces:
-            print(_marked(piece.text) if piece.boundary else safe_text(piece.text), end="")
+            text = _marked(piece.text) if piece.boundary else safe_text(piece.text)
+            print(text if piece.has_loss else f"⟪{text}⟫", end="")
         print()
+        shown = sum(len(piece.ids) for piece in view.pieces)
+        if more := view.num_tokens - shown:
+            print(f"\n... {counted(more, 'more token')}: add --all to see the whole document")
+        if not all(piece.has_loss for piece in view.pieces):
+            print("\n⟪no loss⟫")
 
     def _show_plan(self, dataset: Dataset, name: str) -> None:
         from tokenmill.cli.plan_display import plan_lines, plan_values, sequence_pictures
@@ -154,8 +166,9 @@ def _counts(source: SourceEntry) -> list[str]:
 
 
 def _marked(text: str) -> str:
-    """A boundary token, in reverse video or in brackets."""
-    return f"\x1b[7m{safe_text(text)}\x1b[0m" if use_colour() else f"⟦{safe_text(text)}⟧"
+    """A boundary token in brackets, and in reverse video if colours are on."""
+    marked = f"⟦{safe_text(text)}⟧"
+    return painted(marked, REVERSE) if use_colour() else marked
 
 
 def _one_line(text: str) -> str:
@@ -165,15 +178,14 @@ def _one_line(text: str) -> str:
 def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
     """The lines of a sequence, document by document.
 
-    In colour, tokens at document boundaries are shown in reverse video, and tokens without loss
-    are dimmed. Without colour, both are put in brackets.
+    Tokens at document boundaries and tokens without loss are put in brackets. In colour, they are
+    also shown in reverse video and dimmed.
     """
     for number, segment in enumerate(view.segments):
-        style = COLOURS[number % len(COLOURS)] if colour else None
-        yield painted(_head(segment), style, REVERSE) if style else f"== {_head(segment)}"
+        style, head = COLOURS[number % len(COLOURS)] if colour else None, f"== {_head(segment)}"
+        yield painted(head, style, REVERSE) if style else head
         yield "".join(_run(run, style) for run in segment.runs)
-    legend = "reverse: ends of documents; dim: no loss" if colour else LEGEND
-    yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {legend}"
+    yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}"
 
 
 def _head(segment: SegmentView) -> str:
@@ -187,9 +199,9 @@ def _head(segment: SegmentView) -> str:
 
 
 def _run(run: Run, style: int | None) -> str:
-    text = safe_text(run.text)
+    text = safe_text(run.text) if run.kind == "text" else f"⟦{safe_text(run.text)}⟧"
+    text = text if run.has_loss else f"⟪{text}⟫"
     if style is None:
-        text = text if run.kind == "text" else f"⟦{text}⟧"
-        return text if run.has_loss else f"⟪{text}⟫"
+        return text
     codes = [style, *([REVERSE] if run.kind != "text" else []), *([] if run.has_loss else [DIM])]
     return painted(text, *codes)

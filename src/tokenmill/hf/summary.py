@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
+from tokenmill.core.values import rounded, size_text
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -49,6 +51,11 @@ def progress(total_bytes: int, shown: bool) -> Iterator[Callable[[int], None]]:
             yield bar.update
             bar.total = bar.n  # the total was an estimate
         return
+    import psutil
+
+    from tokenmill.run.progress import usage
+
+    process, (begun, _) = psutil.Process(), usage(set())
     done, started = 0, time.monotonic()
     told = started
 
@@ -57,7 +64,10 @@ def progress(total_bytes: int, shown: bool) -> Iterator[Callable[[int], None]]:
         done, now = done + num_bytes, time.monotonic()
         if shown and now - told >= LINE_SECONDS:
             told, share = now, min(done / max(total_bytes, 1), 1.0)
-            logger.info("tokenizing: %.0f%%, %.1f MB/s", 100 * share, done / (now - started) / 1e6)
+            cpu, memory = usage({child.pid for child in process.children()})
+            speed = size_text(done / (now - started), rounded)
+            used = f"{(cpu - begun) / (now - started):.1f} cores, {size_text(memory)} of memory"
+            logger.info("tokenizing: %.0f%%, %s of text a second, %s", 100 * share, speed, used)
 
     yield advance
 
@@ -161,11 +171,12 @@ class Summary:
         if self.reused and not self.tokens:
             return f"{self.documents:,} documents -> {self.rows:,} rows, all of an earlier run"
         stages = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.stage_seconds.items())
+        speed = size_text(self.text_bytes / max(self.seconds, 1e-9), rounded)
         notes = f"; {self.cut:,} documents are longer than a row" if self.cut else ""
         if self.resumed_rows:
             notes += f"; {self.resumed_rows:,} rows are from an interrupted run"
         return (
             f"{self.documents:,} documents -> {self.rows:,} rows, {self.tokens:,} tokens in "
             f"{self.seconds:.2f} s: {self.rows_per_second:,.0f} rows/s, "
-            f"{self.tokens_per_second:,.0f} tokens/s ({stages}){notes}"
+            f"{self.tokens_per_second:,.0f} tokens/s, {speed}/s of text ({stages}){notes}"
         )

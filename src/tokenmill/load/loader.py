@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.values import counted
 from tokenmill.load.background import PREFETCH, prefetched
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
@@ -235,6 +236,10 @@ class Loader(TensorSource):
     def __len__(self) -> int:
         """Number of steps in total, including those already taken."""
         return len(self.batches)
+
+    def __repr__(self) -> str:
+        of_rank = f"rank {self.batches.rank} of {self.batches.world_size}"
+        return f"<Loader: {counted(len(self), 'step')}, {of_rank}>"
 
     @property
     def world_size(self) -> int:

@@ -16,6 +16,7 @@ from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.options import OptionError
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
+from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
 from tokenmill.packing.document_choice import Chosen, DocumentChoice
@@ -54,13 +55,17 @@ _ENDS = {
 _BLANK_LINE = re.compile(r"[^\S\n]*\n\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanReport:
     """A plan and its figures, as returned by `pack`."""
 
     plan: Plan
     figures: Figures
     already_there: bool
+
+    def __repr__(self) -> str:
+        rows = f"{counted(self.figures.sequences, 'sequence')}, {self.figures.fill:.2%} full"
+        return f"<PlanReport {str(self.plan.folder)!r}: {rows}>"
 
 
 @dataclass(frozen=True, slots=True)

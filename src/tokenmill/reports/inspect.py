@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,16 @@ NUM_EDGE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some tokens of a document as text. Each boundary token is a piece."""
+    """Consecutive tokens of a document as text, all of them with or without loss.
+
+    Each boundary token is a piece.
+    """
 
     text: str
     ids: list[int]
     boundary: bool
+    has_loss: bool = True
+    """Whether a training counts these tokens in the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,10 @@ class DocumentView:
 
 
 def view_document(
-    dataset: Dataset | str | Path, number: int, tokenizer: object = None
+    dataset: Dataset | str | Path,
+    number: int,
+    tokenizer: object = None,
+    max_tokens: int | None = None,
 ) -> DocumentView:
     """Decode a document of a dataset.
 
@@ -46,22 +55,32 @@ def view_document(
         number: number of the document, from 0.
         tokenizer: the tokenizer object or `python:MODULE:NAME`, if the dataset was built with a
             tokenizer written in Python. Other tokenizers are stored in the dataset.
+        max_tokens: decode only this many tokens, from the start.
 
     Raises:
         UserError: the document does not exist, or the Python tokenizer is missing or differs.
     """
     found = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-    return _view(found, open_reference(found, tokenizer), number)
+    return _view(found, open_reference(found, tokenizer), number, max_tokens)
 
 
-def _view(dataset: Dataset, reference: Reference, number: int) -> DocumentView:
+def _view(
+    dataset: Dataset, reference: Reference, number: int, max_tokens: int | None
+) -> DocumentView:
     shard, index = dataset.locate(number)
     ids = shard.document(index).tolist()
     head = len(dataset.manifest.tokenizer.prefix_ids)
-    parts = [([token], True) for token in ids[:head]]
-    parts += [(ids[head:-1], False), (ids[-1:], True)]
-    pieces = [Piece(_spelled(reference, part), part, boundary) for part, boundary in parts]
     facts = shard.documents().slice(index, 1).to_pylist()[0]
+    has_loss = [True] * len(ids)
+    for span in facts.get("no_loss") or ():
+        has_loss[span["start"] : span["stop"]] = [False] * (span["stop"] - span["start"])
+    boundaries = {*range(head), len(ids) - 1}
+    kinds = [(at if at in boundaries else -1, loss) for at, loss in enumerate(has_loss)]
+    pieces = []
+    shown = zip(kinds, ids[:max_tokens], strict=False)
+    for (at, loss), group in itertools.groupby(shown, key=lambda token: token[0]):
+        part = [token for _, token in group]
+        pieces.append(Piece(_spelled(reference, part), part, at >= 0, loss))
     return DocumentView(number, shard.path("bin").name, facts, len(ids), pieces)
 
 

@@ -189,7 +189,7 @@ class ProgressBoard:
         if now < self._next_measure:
             return
         begun = time.thread_time()
-        cpu, memory = _usage(self.pids())
+        cpu, memory = usage(self.pids())
         if self._cpu:
             self._cores = max(cpu - self._cpu[1], 0.0) / (now - self._cpu[0])
         self._cpu, self._memory = (now, cpu), memory
@@ -198,7 +198,7 @@ class ProgressBoard:
         self._next_measure = now + max(MEMORY_SECONDS, spent / MOST_TIME)
 
 
-def _usage(workers: set[int]) -> tuple[float, int]:
+def usage(workers: set[int]) -> tuple[float, int]:
     """Return CPU seconds and memory of this process, its workers, and the parsers of both.
 
     Shared pages are counted once if possible.

@@ -112,7 +112,7 @@ def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
         corpus = advice.corpus
         yield "corpus", f"{corpus.num_characters:,} characters, {corpus.num_bytes:,} bytes"
     for approach in advice.approaches:
-        mark = "" if approach.followed else " (not followed)"
+        mark = "" if approach.followed else " (shown for comparison; not in the recommendation)"
         yield approach.name, f"{approach.size:,}: {approach.explanation}{mark}"
     yield "recommended", f"{advice.recommended:,} (from {advice.lowest:,} to {advice.highest:,})"
 

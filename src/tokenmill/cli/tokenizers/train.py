@@ -93,7 +93,7 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield (
         "corpus",
         f"{size_text(counts.bytes)}, {counted(counts.occurrences, 'word')}, "
-        f"{counts.words:,} of them unique",
+        f"{counts.words:,} of them unique{', weighted' * _is_weighted(report)}",
     )
     if counts.words_left_out:
         yield "left out", f"{counted(counts.words_left_out, 'rare word')} when counting"
@@ -109,9 +109,14 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "checked", "the library loads it and encodes the words of the corpus as predicted"
 
 
+def _is_weighted(report: TrainReport) -> bool:
+    return any(weight != 1 for weight in report.training.counts.weights.values())
+
+
 def _sizes(report: TrainReport) -> tuple[list[str], list[list[str]]]:
     """The table with one line for each vocabulary."""
-    header = ["vocabulary", "tokens", "per word", "bytes per token", "unused", "fallback"]
+    tokens_of = "weighted tokens" if _is_weighted(report) else "tokens"
+    header = ["vocabulary", tokens_of, "per word", "bytes per token", "unused", "fallback"]
     rows = []
     for entry, measured in zip(report.training.sizes, report.measured, strict=True):
         tokens, num_bytes = max(entry.tokens, 1), max(measured.bytes, 1)

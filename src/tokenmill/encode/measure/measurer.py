@@ -25,7 +25,7 @@ OFFSETS_BYTES = 16 << 20
 
 
 Offsets = Callable[[str], tuple[UInt32Array, Int64Array, Int64Array]]
-"""As `Reference.encode_with_offsets`."""
+"""Encodes texts like `Reference.encode_with_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)

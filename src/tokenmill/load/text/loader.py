@@ -67,7 +67,7 @@ class TextLoader(TensorSource):
         elif self._has_ended:
             hint = "ask for more epochs"
             raise UserError(
-                "no batches left: all of the stream have been returned already", hint=hint
+                "no batches left: the whole stream has been returned already", hint=hint
             )
         else:
             self._passes.refuse_another()

@@ -47,7 +47,7 @@ class Margins:
     sequences: dict[int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Analysis:
     """Document lengths of a corpus, the effects of several sequence lengths, and their costs."""
 
@@ -74,6 +74,11 @@ class Analysis:
     """The sample that was read. None for a dataset, where all lengths are known."""
     margins: Margins | None
     """Margins of error. None if nothing is estimated, or if the sample is too small."""
+
+    def __repr__(self) -> str:
+        lengths = ", ".join(f"{row.sequence_length:,}" for row in self.rows)
+        corpus = f"{self.documents:,} documents, {self.tokens:,} tokens"
+        return f"<Analysis of {self.corpus!r}: {corpus}; sequence lengths {lengths}>"
 
 
 @dataclass(frozen=True, slots=True)

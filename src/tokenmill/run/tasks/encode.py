@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tokenmill.packing.planning import PlanReport
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BuildReport:
     """The result of a build."""
 
@@ -70,6 +70,11 @@ class BuildReport:
     """Remarks on a complete dataset: libraries that now have another version."""
     plans: tuple[PlanReport, ...] = ()
     """The plans that the recipe asks for, one for each subset."""
+
+    def __repr__(self) -> str:
+        totals = self.manifest.totals
+        counts = f"{totals.documents:,} documents, {totals.tokens:,} tokens"
+        return f"<BuildReport {self.out!r}: {counts}, {totals.num_rejected:,} rejected>"
 
     @property
     def dataset(self) -> Dataset:
