@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -86,6 +87,15 @@ def test_the_command_prints_lines_or_json(out: Path, capsys: Printed) -> None:
     assert "silent for 5:00" in shown
     assert main(["status", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["items_taken_over"] == 1
+
+
+def test_an_agent_without_finished_input_has_no_speed_yet(tmp_path: Path, capsys: Printed) -> None:
+    store = FolderStore(tmp_path / "out")
+    begin(store)
+    say(store, FIRST, 0)
+    assert main(["status", str(tmp_path / "out")]) == 0
+    agent = capsys.readouterr().out.splitlines()[-1]
+    assert re.split(r" {2,}", agent)[4:5] == ["-"]
 
 
 def test_a_build_that_has_just_started_says_what_is_known(tmp_path: Path, capsys: Printed) -> None:

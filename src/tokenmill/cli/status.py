@@ -89,6 +89,6 @@ def _row(agent: AgentStatus) -> tuple[str, ...]:
         state = f"left: {agent.why[:40]}"
     elif agent.state == "silent":
         state = f"silent for {duration_text(agent.said_seconds_ago)}"
-    speed = f"{size_text(agent.bytes_per_second)}/s"
+    speed = f"{size_text(agent.bytes_per_second)}/s" if agent.bytes_per_second else "-"
     held = str(len(agent.items)) if agent.state != "left" else "-"
     return agent.agent, agent.host, state, str(agent.workers), speed, f"{agent.tokens:,}", held

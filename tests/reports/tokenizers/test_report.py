@@ -204,6 +204,7 @@ def test_a_report_is_printed_as_text_json_and_csv(
     shown = capsys.readouterr().out
     for expected in ("tokens per word (fertility)", "rows of 2,048", "Gini", "worst", "digits"):
         assert expected in shown
+    assert "docs/reference/tokenizer-training.md defines each" in shown
     assert main([*command, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [found["texts"]["documents"] for found in report["tokenizers"]] == [21, 21]

@@ -267,6 +267,7 @@ def _notes(report: Report) -> list[str]:
         *report.notes,
         *([INTERVALS] if report.tokenizers[0].texts.documents else []),
         "continued words: taken with their space, as the tokenizer meets them",
+        "figures: docs/reference/tokenizer-training.md defines each; --csv prints all of them",
         "Renyi: of order 2.5; it can rise without any gain in training, so use other figures, too",
     ]
     if report.num_rejected:
