@@ -166,7 +166,10 @@ def test_spans_may_be_pairs_or_structs_and_bad_ones_set_their_row_aside(
     assert pairs["rejected"] == structs["rejected"] == [(2, 5, "invalid-spans", b"three")]
 
 
-CHOOSE = "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
+CHOOSE = (
+    "choose one of these; if the text field differs between inputs, --text-field GLOB=NAME for "
+    "each of them; in --keep and --by, write 'NAME?' if some records lack the field"
+)
 
 
 @each_format

@@ -93,7 +93,8 @@ def test_a_field_that_is_not_optional_is_refused_with_a_hint(
             str(tmp_path / "a"), tokenizer_path, tmp_path / "out", workers=1, keep=["meta.lang"]
         )
     assert caught.value.hint == (
-        "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
+        "choose one of these; if the text field differs between inputs, --text-field GLOB=NAME for "
+        "each of them; in --keep and --by, write 'NAME?' if some records lack the field"
     )
 
 

@@ -76,7 +76,8 @@ def _harm(figures: Figures) -> tuple[int, int]:
 def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compared:
     advance("", 0, 1)
     if problems := list(objections(options)):
-        return Compared(options.packing, None, 0.0, "; ".join(map(str, problems)))
+        told = (each.said(lambda path: path.rpartition(".")[2]) for each in problems)
+        return Compared(options.packing, None, 0.0, "; ".join(told))
     warm_up(options, dataset.num_documents)
     ledger = Ledger(options)
     started = time.perf_counter()

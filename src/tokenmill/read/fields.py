@@ -130,4 +130,7 @@ def field_hint(name: str, present: Collection[str]) -> str:
             "add --text-field NAME, with the name of the field that holds the text; if it differs "
             "between inputs, --text-field GLOB=NAME for each of them"
         )
-    return "choose one of these; in --keep and --by, write 'NAME?' if some records lack the field"
+    return (
+        "choose one of these; if the text field differs between inputs, --text-field GLOB=NAME for "
+        "each of them; in --keep and --by, write 'NAME?' if some records lack the field"
+    )

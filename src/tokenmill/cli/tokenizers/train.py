@@ -36,7 +36,7 @@ examples:
   tokenmill tokenizer train data/ --model wordpiece --vocabulary 30522 --out T/"""
     common: ClassVar[tuple[str, ...]] = (
         *("out", "model", "split", "vocabulary", "sizes", "digits", "special", "eos", "reserve"),
-        *("weight", "counts", "text_field", "workers", "overwrite"),
+        *("weight", "counts", "format", "text_field", "workers", "overwrite"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
         *(Section(name, kind, SUMMARIES[name]) for name, kind in SECTIONS.items()),
