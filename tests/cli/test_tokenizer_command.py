@@ -134,7 +134,7 @@ def test_a_terminal_gets_the_same_facts_drawn(
     token = added_token("\x1b[31m[red]", 259, special=True)
     path = saved(tmp_path / "a.json", byte_level_json(added_tokens=[token]))
     _, plain = printed(capsys, "show", path)
-    monkeypatch.setattr("tokenmill.cli.tables.use_colour", lambda: True)
+    monkeypatch.setattr("tokenmill.cli.tables.use_colour", lambda stream=None: True)
     monkeypatch.setenv("COLUMNS", "1000")
     _, drawn = printed(capsys, "show", path)
     assert "\x1b[31m" not in drawn

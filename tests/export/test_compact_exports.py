@@ -91,6 +91,19 @@ def test_labels_that_the_reader_could_not_compute_are_kept(
     assert (list(made.dtypes), made.left_out) == (["input_ids", "labels", "position_ids"], UNSET)
 
 
+def test_labels_are_kept_where_a_text_can_look_like_padding(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    """With control tokens, a text of padding ids only is no padding."""
+    path = write_jsonl(tmp_path / "a.jsonl", ["one two", "<|endoftext|><|endoftext|>"])
+    options = {"special_tokens": "control", "sequence_length": LENGTH}
+    tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1, **options)
+    made = tokenmill.export(tmp_path / "out", tmp_path / "rows")
+    assert (list(made.dtypes), made.left_out) == (["input_ids", "labels", "position_ids"], UNSET)
+    alone = tokenmill.export(tmp_path / "out", tmp_path / "places", columns=["position_ids"])
+    assert alone.left_out is UNSET
+
+
 def test_labels_without_loss_on_some_tokens_are_kept(tmp_path: Path, tokenizer_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["one two", "three"], mask=[[[0, 3]], []])
     tokenmill.build(

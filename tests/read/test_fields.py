@@ -73,7 +73,8 @@ def test_extra_fields_are_named_once_each_in_a_fixed_order() -> None:
             {"meta", "id"},
             (
                 "choose one of these; if the text field differs between inputs, --text-field "
-                "GLOB=NAME for each of them; in --keep and --by, write 'NAME?' if some records lack the field"
+                "GLOB=NAME for each of them; in --keep and --by, write 'NAME?' if some records "
+                "lack the field"
             ),
         ),
     ],

@@ -168,6 +168,11 @@ def test_a_pattern_names_a_file_a_folder_or_a_glob_and_the_last_that_matches_cou
     assert fields("year*/**/*.jsonl=x", "b.jsonl=y") == ["", "x", "y"]
     assert fields(f"{tmp_path}/a.jsonl=x") == ["x", "", ""]
     assert fields(f"{tmp_path.name}=x", "deep/=y") == ["x", "x", "y"]
+    with pytest.raises(UserError, match="matches no input"):
+        fields(f"{tmp_path.parent.name}=x")  # a folder above the input
+    put(tmp_path, "[c].jsonl")
+    names.insert(0, "[c].jsonl")
+    assert fields("[c].jsonl=x", f"{tmp_path}//year=1//a.jsonl=y") == ["x", "", "y", ""]
 
 
 def test_a_pattern_that_matches_no_input_is_named(tmp_path: Path) -> None:

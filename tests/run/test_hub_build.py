@@ -315,7 +315,7 @@ def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     display = JsonDisplay(BUILD)
     display.download(moment)
     display.download(replace(moment, done_bytes=1_600_000))  # too early for another line
-    plain = TextDisplay(BUILD)
+    plain = TextDisplay(BUILD, verbose=False)
     plain.download(moment)  # too early for a line
     plain.meter._drawn_at -= 60
     plain.download(moment)

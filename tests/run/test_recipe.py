@@ -217,6 +217,7 @@ def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str
         ("a: 1\nb: [c\nd: e\n", ", line 3, column 2", "expected ',' or ']', but got ':', while "
          "parsing a flow sequence that begins in line 2"),
         ("a: b: c", ", line 1, column 5", "mapping values are not allowed here"),
+        ("read:\n  keep: []\nread: {}\n", ", line 3, column 1", "'read' is given twice"),
         ("!!python/object/apply:os.getcwd []", ", line 1, column 1", "could not determine a "
          "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'"),
     ],

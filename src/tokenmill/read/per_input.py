@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.globs import matches
@@ -78,7 +79,23 @@ def _value_for(source: Source, choice: Choice, otherwise: str) -> str:
 
 
 def _is_named(source: Source, glob: str) -> bool:
-    """Return whether a glob matches the end of a source's path, or of one of its folders."""
-    pattern = ["**", *glob.removeprefix("./").rstrip("/").split("/"), "**"]
-    paths = (source.name, source.location)
-    return any(matches(path.split("/"), pattern) for path in paths)
+    """Return whether a glob matches a source, or a folder that it is in.
+
+    The glob is the end of a path from the input's folder on; one of several parts may also begin in
+    the working folder or at a root. Folders above the input are not looked at.
+    """
+    if glob in (source.name, source.location):
+        return True  # also with characters that a glob reads otherwise
+    location, pattern = (
+        _parts(path if "://" in path else str(Path.cwd() / path))
+        for path in (source.location, glob)
+    )
+    name = _parts(source.name)
+    folder = location[-len(name) - 1 : -len(name)]  # of the input
+    if matches([*folder, *name], ["**", *_parts(glob), "**"]):
+        return True
+    return len(_parts(glob)) > 1 and matches(location, [*pattern, "**"])
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]

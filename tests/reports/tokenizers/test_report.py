@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -205,6 +206,8 @@ def test_a_report_is_printed_as_text_json_and_csv(
     for expected in ("tokens per word (fertility)", "rows of 2,048", "Gini", "worst", "digits"):
         assert expected in shown
     assert "docs/reference/tokenizer-training.md defines each" in shown
+    assert re.search(r"^premium over en  +tokenizer0  +llama20$", shown, re.MULTILINE)
+    assert "documents: premiums and Gini are for parallel texts" in shown
     assert main([*command, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [found["texts"]["documents"] for found in report["tokenizers"]] == [21, 21]

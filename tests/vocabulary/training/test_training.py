@@ -146,6 +146,12 @@ def test_weights_count_a_group_several_times(tmp_path: Path) -> None:
         trained(tmp_path / "V", by_language, vocabulary=300, weight=["de=0", "en=0"])
 
 
+def test_alpha_needs_groups(tmp_path: Path) -> None:
+    alike = counted(tmp_path / "a", {"": TEXTS})
+    with pytest.raises(UserError, match="--alpha has no groups to weigh"):
+        trained(tmp_path / "T", alike, vocabulary=300, alpha=0.3)
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -15,7 +15,7 @@ from tokenmill.core.values import size_text
 from tokenmill.run.recipe.options import Positive, ReadOptions
 
 if TYPE_CHECKING:
-    from tokenmill.reports.tokenizers.figures import Ratio
+    from tokenmill.reports.tokenizers.figures import Ratio, TextFigures
     from tokenmill.reports.tokenizers.report import Report, TokenizerReport
 
 Cell = Callable[["TokenizerReport"], str]
@@ -222,32 +222,32 @@ def _vocabulary_rows() -> list[tuple[str, Cell]]:
 
 
 def _print_groups(report: Report, names: Sequence[str]) -> None:
-    with_base = report.base is not None
-    header = [report.by or "", "documents", "bytes", "words"]
-    for name in names:
-        header += [
-            f"{name}: tokens",
-            "per word",
-            "bytes/token",
-            *(["premium"] if with_base else []),
+    """Print the size of each group, and for each metric a table of groups and tokenizers."""
+    groups = dict(list(report.tokenizers[0].groups.items())[:MAX_SHOWN_GROUPS])
+    sizes = [
+        [group, f"{found.documents:,}", f"{found.bytes:,}", f"{found.words:,}"]
+        for group, found in groups.items()
+    ]
+    print_table([report.by or "", "documents", "bytes", "words"], sizes)
+    metrics: dict[str, Callable[[TextFigures], str]] = {
+        "tokens": lambda figures: f"{figures.tokens:,}",
+        "tokens per word": lambda figures: _ratio(figures.fertility),
+        "bytes per token": lambda figures: _ratio(figures.bytes_per_token),
+    }
+    if report.base is not None:
+        metrics[f"premium over {report.base}"] = lambda figures: _ratio(figures.premium)
+    for metric, shown in metrics.items():
+        rows = [
+            [group, *(shown(found.groups[group]) for found in report.tokenizers)]
+            for group in groups
         ]
-    rows = []
-    for group, first in list(report.tokenizers[0].groups.items())[:MAX_SHOWN_GROUPS]:
-        row = [group, f"{first.documents:,}", f"{first.bytes:,}", f"{first.words:,}"]
-        for found in report.tokenizers:
-            figures = found.groups[group]
-            row += [
-                f"{figures.tokens:,}",
-                _ratio(figures.fertility),
-                _ratio(figures.bytes_per_token),
-            ]
-            row += [_ratio(figures.premium)] if figures.premium is not None else []
-        rows.append(row)
-    print_table(header, rows)
-    for name, found in zip(names, report.tokenizers, strict=True):
-        if (unequal := found.inequality) is not None:
-            gini = f"Gini {_ratio(unequal.gini)}, " if unequal.gini is not None else ""
-            print(f"{name}: {gini}worst {unequal.worst}")
+        print()
+        print_table([metric, *names], rows)
+    unequal = [found.inequality for found in report.tokenizers if found.inequality is not None]
+    if unequal:
+        print()
+        rows = [["Gini", *(_ratio(each.gini) for each in unequal)]] * any(e.gini for e in unequal)
+        print_table(["inequality", *names], [*rows, ["worst", *(str(e.worst) for e in unequal)]])
 
 
 def _print_examples(report: Report, names: Sequence[str]) -> None:
@@ -278,6 +278,12 @@ def _notes(report: Report) -> list[str]:
             notes.append(
                 f"{found.tokenizer}: continued words were counted in {aligned:.1%} of all words"
             )
+    sizes = [group.documents for group in report.tokenizers[0].groups.values()]
+    if report.base is not None and len(set(sizes)) > 1:
+        notes.append(
+            f"the groups have {min(sizes):,} to {max(sizes):,} documents: premiums and Gini are "
+            "for parallel texts, the same documents in each group"
+        )
     hidden = len(report.tokenizers[0].groups) - MAX_SHOWN_GROUPS
     if hidden > 0:
         notes.append(f"{hidden:,} more groups with --json and --csv")

@@ -273,7 +273,8 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
 def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
     """The manifest of an export without files."""
     dtypes = dtypes_of(options)
-    left_out = "labels" not in dtypes and "position_ids" in dtypes and repeats_ids(reader, options)
+    has_rest = "labels" not in dtypes and {"input_ids", "position_ids"} <= dtypes.keys()
+    left_out = has_rest and repeats_ids(reader, options)
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,

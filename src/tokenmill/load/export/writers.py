@@ -22,6 +22,7 @@ from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import abandon, number_array
 from tokenmill.store.exports import DEFAULT_COLUMNS, INFO_NAME, STATE_NAME, ExportOptions, state_of
 from tokenmill.store.files import ArrowSink, write_pieces
+from tokenmill.store.stored_reference import open_reference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,13 +62,20 @@ def settled(reader: RowReader, options: ExportOptions) -> ExportOptions:
 def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
     """Whether labels are input_ids except at starts of segments and in padding at the end of a row.
 
-    Padding must be known from the rows alone: a last segment that holds only the padding id.
+    Padding must be known from the rows alone: a last segment that holds only the padding id. So no
+    text may give that id: it must be that of a special token, which strings in texts do not become.
     """
     rows, policies = reader.plan.rows, reader.dataset.policies
     masks = policies.has_no_loss or (rows.overlap > 0 and not rows.overlap_in_loss)
     adds = rows.bos_at_cuts or rows.eos_at_cuts or rows.joins_ends or rows.segment_multiple > 1
-    is_known = reader.pad_id not in reader.dataset.manifest.tokenizer.prefix_ids
-    return options.labels == "aligned" and is_known and not (masks or adds)
+    if options.labels != "aligned" or masks or adds or policies.control_tokens:
+        return False
+    if reader.pad_id in reader.dataset.manifest.tokenizer.prefix_ids:
+        return False
+    try:
+        return reader.pad_id in open_reference(reader.dataset).special_tokens.values()
+    except UserError:  # a Python object, which is not here
+        return False
 
 
 def dtypes_of(options: ExportOptions) -> dict[str, str]:

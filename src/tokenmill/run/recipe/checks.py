@@ -156,7 +156,7 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
 
     try:
         data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
-        options = yaml.safe_load(data.decode())
+        options = yaml.load(data.decode(), _unique_keys())  # noqa: S506 - a safe loader
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         place, why = _yaml_problem(error)
         where, hint = f"{path}{place}", YAML_HINT if place else ""
@@ -166,6 +166,22 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
         hint = "tokenmill recipe init prints a recipe to start from"
         raise UserError(f"{what} is not a mapping of options", where=str(path), why=why, hint=hint)
     return options
+
+
+def _unique_keys() -> Any:
+    """Return YAML's safe loader, which refuses a key that is given twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
+            for number, (key, _) in enumerate(node.value):
+                if key.value in keys[:number]:
+                    problem = f"{key.value!r} is given twice"
+                    raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _yaml_problem(error: Exception) -> tuple[str, str]:

@@ -165,7 +165,10 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     alpha: Annotated[
         Portion | None,
-        Meta(description="sample groups by their share to this power; 0.3 in XLM-R and mT5"),
+        Meta(
+            description="sample the groups of --by by their share of bytes to this power; 0.3 in "
+            "XLM-R and mT5"
+        ),
     ] = None
     byte_premium: Annotated[
         list[str],

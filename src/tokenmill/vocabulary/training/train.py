@@ -137,7 +137,9 @@ def _counts(
             raise UserError("the words are already counted", where=inputs[0], why=why)
         counts = open_counts(inputs[0])
         _require_split(counts, options)
+        _require_groups(options, counts.manifest.by, inputs[0])
         return counts
+    _require_groups(options, counting.get("by"), inputs[0])
     vocabulary = options.vocabulary
     # SentencePiece splits digits itself.
     digits = "keep" if vocabulary.model in OF_SENTENCEPIECE else vocabulary.digits
@@ -161,6 +163,17 @@ def _require_split(counts: CountsFolder, options: TrainOptions) -> None:
             where=str(counts.folder),
             why=f"with {counts.split.name or 'an unnamed one'}, not with {options.split_name}",
             hint="remove --split and --digits, or count again",
+        )
+
+
+def _require_groups(options: TrainOptions, by: str | None, where: str) -> None:
+    """Raise a UserError if --alpha is to weigh groups, and there are none."""
+    if options.groups.alpha is not None and not by:
+        raise UserError(
+            "--alpha has no groups to weigh",
+            where=where,
+            why="its words are not counted in groups",
+            hint="add --by COLUMN, such as the language, or --by input",
         )
 
 
