@@ -76,8 +76,7 @@ def _harm(figures: Figures) -> tuple[int, int]:
 def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compared:
     advance("", 0, 1)
     if problems := list(objections(options)):
-        told = (each.said(lambda path: path.rpartition(".")[2]) for each in problems)
-        return Compared(options.packing, None, 0.0, "; ".join(told))
+        return Compared(options.packing, None, 0.0, "; ".join(map(str, problems)))
     warm_up(options, dataset.num_documents)
     ledger = Ledger(options)
     started = time.perf_counter()
