@@ -155,14 +155,18 @@ def reasons_text(totals: Counts, out: str | Path) -> str:
 
 def memory_text(peak_bytes: int, run: Run) -> str:
     """The peak memory of all processes, and how far it exceeds the budget of the last attempt."""
-    text = f"{size_text(peak_bytes)} at most"
-    budget = run.attempts[-1].memory_bytes if run.attempts else peak_bytes  # counts list none
-    if peak_bytes <= budget:
+    text, budget = f"{size_text(peak_bytes)} at most", _memory_budget(run)
+    if budget is None or peak_bytes <= budget:
         return text
     more = f"{size_text(peak_bytes - budget)} ({peak_bytes / budget - 1:.0%})"
     return (
         f"{text}, {more} more than the {size_text(budget)} of --memory, which is not a hard limit"
     )
+
+
+def _memory_budget(run: Run) -> int | None:
+    """The budget of the last attempt; counts list no attempts."""
+    return run.attempts[-1].memory_bytes if run.attempts else None
 
 
 def speed_fact(shot: Snapshot, run: Run, what: str) -> tuple[str, str]:
@@ -177,9 +181,10 @@ def time_facts(
     shot: Snapshot, run: Run, startup: float, *, verbose: bool
 ) -> Iterator[tuple[str, str]]:
     """The lines about stages and memory; unless `verbose`, only if memory exceeded the budget."""
-    memory = memory_text(shot.peak_bytes, run)
+    memory, budget = memory_text(shot.peak_bytes, run), _memory_budget(run)
     if not verbose:
-        yield from [("memory", memory)] * ("--memory" in memory)
+        if budget is not None and shot.peak_bytes > budget:
+            yield "memory", memory
         return
     fresh, wall = shot.done_bytes - shot.resumed_bytes, run.seconds.get("wall", 0.0)
     yield "start-up", f"{startup:.1f} s before that"
@@ -210,7 +215,7 @@ def _values(report: BuildReport) -> dict[str, object]:
         "audit": msgspec.to_builtins(run.audit) if run.audit else None,
         "seconds": run.seconds,
         "peak_bytes": report.snapshot.peak_bytes if report.snapshot else run.peak_bytes,
-        "memory_bytes": run.attempts[-1].memory_bytes if run.attempts else None,
+        "memory_bytes": _memory_budget(run),
         "plans": plans_as_values(report),
     }
 

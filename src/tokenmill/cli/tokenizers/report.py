@@ -245,9 +245,11 @@ def _print_groups(report: Report, names: Sequence[str]) -> None:
         print_table([metric, *names], rows)
     unequal = [found.inequality for found in report.tokenizers if found.inequality is not None]
     if unequal:
+        rows = [["worst", *(str(each.worst) for each in unequal)]]
+        if any(each.gini for each in unequal):
+            rows.insert(0, ["Gini", *(_ratio(each.gini) for each in unequal)])
         print()
-        rows = [["Gini", *(_ratio(each.gini) for each in unequal)]] * any(e.gini for e in unequal)
-        print_table(["inequality", *names], [*rows, ["worst", *(str(e.worst) for e in unequal)]])
+        print_table(["inequality", *names], rows)
 
 
 def _print_examples(report: Report, names: Sequence[str]) -> None:

@@ -41,7 +41,6 @@ from tokenmill.load.export.writers import (
     describe_for_datasets,
     dtypes_of,
     empty_columns,
-    repeats_ids,
     settled,
     token_bytes,
 )
@@ -126,8 +125,8 @@ def export(
     out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     check_options(dataset, options)
-    options = settled(reader, options)
-    wanted = _describe(reader, options)
+    options, left_out = settled(reader, options)
+    wanted = _describe(reader, options, left_out)
     series = _series(reader, options)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
@@ -270,16 +269,13 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
     return count
 
 
-def _describe(reader: RowReader, options: ExportOptions) -> ExportManifest:
+def _describe(reader: RowReader, options: ExportOptions, left_out: bool) -> ExportManifest:
     """The manifest of an export without files."""
-    dtypes = dtypes_of(options)
-    has_rest = "labels" not in dtypes and {"input_ids", "position_ids"} <= dtypes.keys()
-    left_out = has_rest and repeats_ids(reader, options)
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,
         options=options,
-        dtypes=dtypes,
+        dtypes=dtypes_of(options),
         left_out={"labels": LABELS_LEFT_OUT} if left_out else UNSET,
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),

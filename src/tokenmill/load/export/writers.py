@@ -42,21 +42,31 @@ _COMPACT = ("pt", "parquet")
 _LARGEST_UINT16 = (1 << 16) - 1
 
 
-def settled(reader: RowReader, options: ExportOptions) -> ExportOptions:
-    """Decide what the options leave open: the columns and the dtype of input_ids."""
-    columns, dtype = options.columns, options.dtype
-    if columns is UNSET:
-        columns = DEFAULT_COLUMNS
-        if not options.with_labels and options.format in _COMPACT and repeats_ids(reader, options):
-            columns = tuple(name for name in columns if name != "labels")
-    elif options.with_labels and "labels" not in columns:
+def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, bool]:
+    """Decide what the options leave open: the columns and the dtype of input_ids.
+
+    The second value tells whether the rows have no labels, and those who read them can compute
+    them. To know that takes the tokenizer, which is opened at most once.
+    """
+    columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
+    if options.with_labels and "labels" not in columns:
         columns = (*columns, "labels")
+    rest = tuple(name for name in columns if name != "labels")
+    may_go = options.columns is UNSET and not options.with_labels and options.format in _COMPACT
+    left_out = (
+        ("labels" not in columns or may_go)
+        and {"input_ids", "position_ids"} <= {*rest}
+        and repeats_ids(reader, options)
+    )
+    columns = rest if left_out else columns
+    dtype = options.dtype
     if dtype is UNSET and options.format in _COMPACT and "input_ids" in columns:
         largest = reader.dataset.manifest.tokenizer.largest_id
         dtype = "uint16" if largest <= _LARGEST_UINT16 else UNSET
     if dtype == "int32":
         dtype = UNSET
-    return msgspec.structs.replace(options, columns=columns, with_labels=UNSET, dtype=dtype)
+    options = msgspec.structs.replace(options, columns=columns, with_labels=UNSET, dtype=dtype)
+    return options, left_out
 
 
 def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:

@@ -174,11 +174,12 @@ def _unique_keys() -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
-            for number, (key, _) in enumerate(node.value):
-                if key.value in keys[:number]:
+            seen: set[str] = set()
+            for key in (key for key, _ in node.value if isinstance(key.value, str)):
+                if key.value in seen:
                     problem = f"{key.value!r} is given twice"
                     raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
+                seen.add(key.value)
             return super().construct_mapping(node, deep)
 
     return Loader
