@@ -9,6 +9,8 @@ import textwrap
 from typing import TextIO
 
 from tokenmill.core.values import counted
+from tokenmill.core.values import duration_text as duration_text
+from tokenmill.core.values import safe_text as safe_text
 
 BOLD, RED, GREEN, YELLOW, CYAN = 1, 31, 32, 33, 36
 HEADING = re.compile(r"^(\w[\w ]*:)(?=$| tokenmill )", re.MULTILINE)
@@ -62,27 +64,6 @@ def _folded(line: str, width: int) -> str:
         line, width - 2, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
     return end.join(parts)
-
-
-def safe_text(text: str) -> str:
-    """Text that cannot control the terminal: control characters become visible escapes."""
-    shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
-    return "".join(shown)
-
-
-def _escaped(character: str) -> str:
-    """The escape of a character in a Python string."""
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def duration_text(seconds: float) -> str:
-    """Format a duration: "1:02:03"."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:

@@ -191,3 +191,24 @@ def size_text(num_bytes: float, number: Callable[[float], str] = "{:.0f}".format
             return f"{number(num_bytes)} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:,.2f} GB"
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration: "1:02:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def safe_text(text: str) -> str:
+    """Text that cannot control a terminal or a page: control characters become visible escapes."""
+    shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
+    return "".join(shown)
+
+
+def _escaped(character: str) -> str:
+    """The escape of a character in a Python string."""
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

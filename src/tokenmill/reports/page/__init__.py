@@ -1,0 +1,1 @@
+"""Figures as HTML: pages of their own, and small pictures for notebooks."""
