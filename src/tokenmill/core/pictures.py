@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenmill.reports.page.html import Html, element, escaped
+from tokenmill.core.html import Html, element, escaped
 
 WIDTH, HEIGHT, LABELS = 320, 48, 12
 """Pixels: the size of a picture, and of the line of labels below it."""
