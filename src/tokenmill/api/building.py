@@ -49,6 +49,13 @@ class BuildReport(_encode.BuildReport):
             raise _encode.in_bucket(self.out)
         return self.opened
 
+    def _repr_html_(self) -> str:
+        """Return a table and the lengths of up to 65,536 documents, for notebooks."""
+        from tokenmill.reports.notebook import dataset_card
+
+        took = [("built in", f"{self.run.seconds.get('wall', 0.0):,.1f} s with {self.run.engine}")]
+        return dataset_card("Build", self.manifest, self.out, self.opened, took)
+
 
 def build(
     inputs: Inputs | Iterable[Any],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenmill.load.batches import Batches
     from tokenmill.load.loader import Loader
     from tokenmill.load.steps.curriculum import Curriculum
+    from tokenmill.reports.notebook import DatasetCharts
     from tokenmill.store.plan import Plan
 
 
@@ -77,6 +78,19 @@ class Dataset(_store.Dataset):
 
         batches = self.batches(plan, curriculum=curriculum, **options)
         return as_tensors(batches, prefetch, pin_memory)
+
+    @property
+    def plot(self) -> DatasetCharts:
+        """Charts of the dataset, drawn by Altair or Matplotlib: `dataset.plot.lengths()`."""
+        from tokenmill.reports.notebook import DatasetCharts
+
+        return DatasetCharts(self)
+
+    def _repr_html_(self) -> str:
+        """Return a table and the lengths of up to 65,536 documents, for notebooks."""
+        from tokenmill.reports.notebook import dataset_card
+
+        return dataset_card("Dataset", self.manifest, self.location, self)
 
 
 def open(

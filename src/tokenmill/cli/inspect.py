@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.cli.tables import fact_lines, print_json, print_table
-from tokenmill.cli.terminal import painted, safe_text, unknown_facts, use_colour
+from tokenmill.cli.terminal import painted, safe_text, use_colour
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
 from tokenmill.core.values import counted
@@ -116,7 +116,7 @@ examples:
         import msgspec
 
         from tokenmill.cli.summary import exactness_text, subset_facts
-        from tokenmill.reports.contents import count_subsets, run_if_kept
+        from tokenmill.reports.contents import count_subsets, dataset_facts, run_if_kept
         from tokenmill.reports.inspect import edge_views
 
         manifest, subsets = dataset.manifest, count_subsets(dataset)
@@ -128,26 +128,13 @@ examples:
             shards = len(manifest.shards)
             print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
             return
-        totals, tokenizer = manifest.totals, manifest.tokenizer
-        rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
-        facts = {
-            "dataset": f"{dataset.location} (id {manifest.dataset_id}, "
-            f"format {manifest.format_version})",
-            "documents": f"{totals.documents:,} in {counted(len(dataset.shards), 'shard')}",
-            "tokens": f"{totals.tokens:,} as {manifest.token_dtype}, "
-            f"{totals.tokens / max(totals.documents, 1):,.0f} per document",
-            "records": f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}",
-            **dict(unknown_facts(totals.unknown_tokens, totals.tokens)),
-            "tokenizer": f"{tokenizer.kind}, largest id {tokenizer.largest_id}, "
-            f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
-        }
-        if tokenizer.fingerprint:
-            facts["fingerprint"] = safe_text(tokenizer.fingerprint)
+        facts = list(dataset_facts(manifest, dataset.location))
+        if manifest.tokenizer.fingerprint:
+            facts.append(("fingerprint", safe_text(manifest.tokenizer.fingerprint)))
         if run is not None:
-            facts["encoded by"] = safe_text(run.engine)
-            facts["exactness"] = exactness_text(run)
-        lines = [*facts.items(), *subset_facts(subsets)]
-        print("\n".join(fact_lines(lines, 11)), "\n")
+            facts.append(("encoded by", safe_text(run.engine)))
+            facts.append(("exactness", exactness_text(run)))
+        print("\n".join(fact_lines([*facts, *subset_facts(subsets)], 11)), "\n")
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
         print_table(("source", "documents", "tokens", "rejected"), [*map(_counts, shown)])
         if len(manifest.sources) > MAX_SHOWN_SOURCES:

@@ -10,9 +10,8 @@ import numpy as np
 
 from tokenmill.cli.tables import BAR, bar, fact_lines, table_lines
 from tokenmill.cli.terminal import safe_text
-from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
-from tokenmill.packing.figures import Figures
+from tokenmill.packing.figures import Figures, figure_facts
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import PlanReport
 from tokenmill.packing.strategies import options_of_plan
@@ -30,27 +29,7 @@ def plan_lines(report: PlanReport, place: str = "", verbose: bool = False) -> li
 def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tuple[str, str]]:
     if verbose:
         yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
-    yield "documents", f"{figures.documents:,} with {counted(figures.tokens, 'token')}"
-    for reason, count in figures.left_out_documents.items():
-        tokens = figures.left_out_tokens[reason]
-        left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
-        yield "left out", f"{left_out}: {safe_text(reason)}"
-    full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
-    yield "sequences", f"{figures.sequences:,} of {options.length:,} tokens, {full}"
-    cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
-    if avoidable := _avoidable(figures):
-        yield "cut", f"{cut}; {avoidable:,} of these cuts could be avoided (see --compare)"
-    else:
-        why = "only documents longer than a sequence are cut"
-        yield "cut", f"{cut}; {why}" if figures.cuts else "no document"
-    for reason, tokens in figures.lost_tokens.items():
-        documents = figures.lost_documents[reason]
-        lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
-        yield "lost", f"{lost}: {safe_text(reason)}"
-    if figures.repeated_tokens:
-        yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
-    if figures.tokens_set_at_cuts:
-        yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
+    yield from figure_facts(figures, options.length)
     if verbose:
         yield from _more_figures(options, figures)
 

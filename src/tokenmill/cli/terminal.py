@@ -8,7 +8,6 @@ import sys
 import textwrap
 from typing import TextIO
 
-from tokenmill.core.values import counted
 from tokenmill.core.values import duration_text as duration_text
 from tokenmill.core.values import safe_text as safe_text
 
@@ -64,12 +63,3 @@ def _folded(line: str, width: int) -> str:
         line, width - 2, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
     return end.join(parts)
-
-
-def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:
-    """The line about unknown tokens; empty if there are none."""
-    if not number:
-        return []
-    return [
-        ("unknown", f"{counted(number, 'unknown token')}, {number / max(tokens, 1):.2%} of all")
-    ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tokenmill.core.html import Html, element, escaped
+from tokenmill.core.values import shortened
 
-WIDTH, HEIGHT, LABELS = 320, 48, 12
-"""Pixels: the size of a picture, and of the line of labels below it."""
+WIDTH, HEIGHT, LABELS, ROW = 320, 48, 14, 12
+"""Pixels: the size of a picture, of the line of labels below it, and of a row with its gap."""
 
 
 def histogram(values: Sequence[float], first: str, last: str, title: str) -> Html:
@@ -49,13 +51,47 @@ def share_bar(share: float, title: str) -> Html:
     return _svg(title, 8, [frame, element("rect", width=filled, height="8")])
 
 
-def _picture(title: str, first: str, last: str, shapes: Sequence[Html]) -> Html:
-    below = {"y": str(HEIGHT + LABELS - 1), "font_size": "10", "opacity": "0.65"}
+def rows(lengths: Sequence[Sequence[int]], row_length: int, title: str) -> Html:
+    """Rows as bars, one below the other: their segments in two shades, and padding empty."""
+    shapes = []
+    for number, segments in enumerate(lengths):
+        start, shades = 0.0, itertools.cycle(("0.75", "0.4"))
+        for at, tokens in enumerate(itertools.accumulate(segments), 1):
+            stop = min(WIDTH * tokens / row_length, WIDTH)
+            if stop - start < 1 and at < len(segments):
+                continue  # too narrow to see: drawn with the next one
+            place = {"x": f"{start:.1f}", "y": str(number * ROW), "height": str(ROW - 2)}
+            width = f"{stop - start:.1f}"
+            shapes.append(element("rect", width=width, opacity=next(shades), **place))
+            start = stop
+    return _picture(title, title, "", shapes, len(lengths) * ROW)
+
+
+def bars(values: Sequence[tuple[str, float, str]], title: str) -> Html:
+    """Bars from the left, one below the other: their names, values, and the values as texts."""
+    top = max((value for _, value, _ in values), default=0) or 1
+    half, shapes = WIDTH // 2, []
+    for number, (name, value, text) in enumerate(values):
+        below = {"y": str((number + 1) * ROW - 3), "font_size": "10"}
+        width = f"{(WIDTH - half - 50) * value / top:.1f}"
+        label = escaped(shortened(name, 28))
+        shapes += [
+            element("text", label, x=str(half - 6), text_anchor="end", **below),
+            element("rect", x=str(half), y=str(number * ROW), width=width, height=str(ROW - 2)),
+            element("text", escaped(text), x=str(WIDTH), text_anchor="end", **below),
+        ]
+    return _picture(title, title, "", shapes, len(values) * ROW)
+
+
+def _picture(
+    title: str, first: str, last: str, shapes: Sequence[Html], height: int = HEIGHT
+) -> Html:
+    below = {"y": str(height + LABELS - 4), "font_size": "10", "opacity": "0.65"}
     labels = [
         element("text", escaped(first), x="0", **below),
         element("text", escaped(last), x=str(WIDTH), text_anchor="end", **below),
     ]
-    return _svg(title, HEIGHT + LABELS, [*shapes, *labels])
+    return _svg(title, height + LABELS, [*shapes, *labels])
 
 
 def _svg(title: str, height: int, shapes: Sequence[Html]) -> Html:

@@ -200,6 +200,23 @@ def duration_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def unknown_facts(number: int, tokens: int) -> list[tuple[str, str]]:
+    """The line about unknown tokens; empty if there are none."""
+    if not number:
+        return []
+    return [
+        ("unknown", f"{counted(number, 'unknown token')}, {number / max(tokens, 1):.2%} of all")
+    ]
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning and the end of a text that is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
 def safe_text(text: str) -> str:
     """Text that cannot control a terminal or a page: control characters become visible escapes."""
     shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)

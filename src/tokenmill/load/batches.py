@@ -19,7 +19,10 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.html import Html, card
+from tokenmill.core.pictures import share_bar
 from tokenmill.core.records import Int64Array
+from tokenmill.core.values import counted
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.fill_in_middle import CUTS_ROWS, Infilling
@@ -93,6 +96,30 @@ class Batches:
                 "the number of steps is unknown: the loader has no end or serves a mixture"
             )
         return self.schedule.num_steps
+
+    def __repr__(self) -> str:
+        steps = self.schedule.num_steps
+        length = "no known end" if steps is None else counted(steps, "step")
+        return f"<Batches: {length}, rank {self.rank} of {self.world_size}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table and the progress, for notebooks."""
+        return self.card("Batches")
+
+    def card(self, title: str) -> Html:
+        """The next step, the size of a batch and where its rows come from, for notebooks."""
+        steps, rows = self.schedule.num_steps, " or ".join(map(str, self.schedule.row_counts))
+        plans = [
+            f"{reader.dataset.location}, plan {reader.plan.folder.name}" for reader in self._readers
+        ]
+        facts = [
+            ("next step", f"{self.step:,}" + ("" if steps is None else f" of {steps:,}")),
+            ("global batch", f"{rows} rows, for {counted(self.world_size, 'rank')}"),
+            ("this rank", f"{self.rank}"),
+            ("rows from", "\n".join(plans)),
+            ("columns", ", ".join(self.options.columns)),
+        ]
+        return card(title, facts, share_bar(self.step / steps, "steps taken") if steps else None)
 
     @property
     def filled_in_middle(self) -> dict[str, int]:

@@ -16,7 +16,6 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.values import counted
 from tokenmill.load.background import PREFETCH, prefetched
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
@@ -238,8 +237,11 @@ class Loader(TensorSource):
         return len(self.batches)
 
     def __repr__(self) -> str:
-        of_rank = f"rank {self.batches.rank} of {self.batches.world_size}"
-        return f"<Loader: {counted(len(self), 'step')}, {of_rank}>"
+        return repr(self.batches).replace("Batches", "Loader", 1)
+
+    def _repr_html_(self) -> str:
+        """Return a table and the progress, for notebooks."""
+        return self.batches.card("Loader")
 
     @property
     def world_size(self) -> int:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from tokenmill.core.values import counted, unknown_facts
 from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.manifest import RUN_NAME, FileEntry, Run
+from tokenmill.store.manifest import RUN_NAME, FileEntry, Manifest, Run
 from tokenmill.store.temporary import whole_shard
 
 
@@ -29,6 +30,21 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
             positions = table.column("position").to_pylist()
             for index, (source, position) in enumerate(zip(sources, positions, strict=True), start):
                 yield source, position, shard.document(index)
+
+
+def dataset_facts(manifest: Manifest, location: str) -> Iterator[tuple[str, str]]:
+    """What to know first of a dataset, from its manifest."""
+    totals, tokenizer = manifest.totals, manifest.tokenizer
+    rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
+    identity = f"id {manifest.dataset_id}, format {manifest.format_version}"
+    mean = totals.tokens / max(totals.documents, 1)
+    begins = f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}"
+    yield "dataset", f"{location} ({identity})"
+    yield "documents", f"{totals.documents:,} in {counted(len(manifest.shards), 'shard')}"
+    yield "tokens", f"{totals.tokens:,} as {manifest.token_dtype}, {mean:,.0f} per document"
+    yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
+    yield from unknown_facts(totals.unknown_tokens, totals.tokens)
+    yield "tokenizer", f"{tokenizer.kind}, largest id {tokenizer.largest_id}, {begins}"
 
 
 def stored_run(dataset: Dataset) -> Run:

@@ -26,10 +26,13 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokenmill.core import pictures
 from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.html import Html, card
 from tokenmill.core.paths import is_safe_path, local_path
 from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.core.suggestions import nearest
+from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.arrays import ArrayFile, open_listed
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
@@ -43,6 +46,7 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import UNFINISHED_PLAN, refuse_strangers
+from tokenmill.store.plan_charts import PlanCharts
 from tokenmill.store.row_format import RowFormat
 
 if TYPE_CHECKING:
@@ -53,6 +57,8 @@ PLAN_VERSION = 2
 ARRAYS = ("offsets", "documents", "starts", "lengths")
 MAX_NAME_BYTES = 200
 """Of a plan's name. File systems allow 255, and temporary names are longer."""
+MOST_DRAWN = 8
+"""Rows in a picture of a plan."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _FILES = {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
 
@@ -190,6 +196,9 @@ class Plan:
     def __len__(self) -> int:
         return self.manifest.num_sequences
 
+    def __repr__(self) -> str:
+        return f"<Plan {str(self.folder)!r}: {counted(len(self), 'sequence')}>"
+
     def __reduce__(self) -> tuple[type[Plan], tuple[Path]]:
         """Pickle the folder only; another process opens the plan again."""
         return type(self), (self.folder,)
@@ -199,6 +208,39 @@ class Plan:
         """The first sequence of each window, shape (num_windows + 1,)."""
         counts = [window.sequences for window in self.manifest.windows]
         return offsets_from_lengths(counts)
+
+    @property
+    def plot(self) -> PlanCharts:
+        """Charts of the plan, drawn by Altair or Matplotlib: `plan.plot.fill()`."""
+        return PlanCharts(self)
+
+    def _repr_html_(self) -> str:
+        """Return a table and a picture of some rows, for notebooks. Reads only these rows."""
+        return card(f"Plan {self.folder.name}", self.facts(), self.picture())
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The name and value of each thing to know first, from plan.json."""
+        manifest, options = self.manifest, self.manifest.options
+        try:
+            fill = f"{1 - manifest.figures['padding'] / manifest.figures['row_tokens']:.2%}"
+        except (LookupError, TypeError, ZeroDivisionError):  # an empty plan, or a damaged one
+            fill = "unknown"
+        mean = manifest.num_segments / max(len(self), 1)
+        return [
+            ("rows", f"{len(self):,} of {self.rows.length:,} tokens"),
+            ("fill", fill),
+            ("segments", f"{manifest.num_segments:,}, {mean:.1f} per row"),
+            ("strategy", f"{options.get('packing')}, documents: {options.get('long_documents')}"),
+            ("id", manifest.plan_id),
+        ]
+
+    def picture(self) -> Html:
+        """Some rows as bars, from the first to the last."""
+        numbers = np.unique(np.linspace(0, len(self) - 1, MOST_DRAWN).astype(int)).tolist()
+        numbers = numbers if len(self) else []
+        found = [[length for _, _, length in self.segments(number)] for number in numbers]
+        title = f"{len(found)} of {counted(len(self), 'row')}: segments in shades, padding empty"
+        return pictures.rows(found, self.rows.length, title)
 
     def segments(self, sequence: int) -> list[tuple[int, int, int]]:
         """Return (document, start, length) of each segment of a sequence, in tokens.

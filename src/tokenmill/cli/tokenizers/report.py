@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Json, Section
@@ -111,6 +109,8 @@ examples:
 
 def _print(report: Report) -> None:
     """Print a table of figures, a table of groups, and examples."""
+    from tokenmill.reports.tokenizers.report import short_names
+
     names = short_names([found.tokenizer for found in report.tokenizers])
     print_facts(_subject_of(report, names))
     for title, rows in _sections(report):
@@ -123,17 +123,6 @@ def _print(report: Report) -> None:
     _print_examples(report, names)
     print()
     print_facts([("note", note) for note in _notes(report)])
-
-
-def short_names(names: Sequence[str]) -> list[str]:
-    """Short names for the header: the stem of a file, or the folder of a tokenizer.json."""
-    short = []
-    for name in names:
-        path = Path(name)
-        short.append(path.parent.name if path.stem == "tokenizer" else path.stem or name)
-    repeated = Counter(short)
-    pairs = zip(short, names, strict=True)
-    return [name if repeated[name] > 1 or not part else part for part, name in pairs]
 
 
 def _subject_of(report: Report, names: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,18 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.html import card
 from tokenmill.core.records import Advance, FloatArray
+from tokenmill.core.values import counted
 from tokenmill.packing.costs import ModelShape
 from tokenmill.reports.lengths.advice import Recommendation, recommend
-from tokenmill.reports.lengths.figures import (
+from tokenmill.reports.lengths.counts import (
     PERCENTILES,
     Bin,
+    LengthCounts,
+    length_chart,
+    lengths_of_dataset,
+)
+from tokenmill.reports.lengths.figures import (
     Budget,
     CostFigures,
-    LengthCounts,
     RowFigures,
     cost_figures,
-    lengths_of_dataset,
     row_figures,
 )
 from tokenmill.reports.lengths.sample import LengthSample, Sampled, sample_lengths
@@ -79,6 +84,19 @@ class Analysis:
         lengths = ", ".join(f"{row.sequence_length:,}" for row in self.rows)
         corpus = f"{self.documents:,} documents, {self.tokens:,} tokens"
         return f"<Analysis of {self.corpus!r}: {corpus}; sequence lengths {lengths}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table and a histogram of lengths, for notebooks."""
+        is_known = self.sampled is None or self.sampled.is_whole
+        documents = f"{self.documents:,} with {counted(self.tokens, 'token')}"
+        half = f"half of the documents have at most {self.percentiles[50]:,}"
+        facts = [
+            ("corpus", self.corpus),
+            ("documents", documents if is_known else f"about {documents}, from a sample"),
+            ("lengths", f"{self.shortest:,} to {self.longest:,} tokens; {half}"),
+            ("recommended", f"sequences of {self.recommendation.sequence_length:,} tokens"),
+        ]
+        return card("Analysis of lengths", facts, length_chart(self.histogram).picture())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,120 +1,15 @@
-"""How many documents there are of each length, and what a sequence length does to them: rows, cuts,
-FLOPs, memory, batches.
-"""
+"""What a sequence length does to documents: rows, cuts, FLOPs, memory, batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.core.records import Advance, Int64Array
+from tokenmill.core.records import Int64Array
 from tokenmill.packing.costs import ModelShape, logit_bytes
 from tokenmill.packing.histogram import best_fit
-from tokenmill.store.dataset import Dataset
-
-PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Documents of some lengths."""
-
-    low: int
-    high: int
-    """The longest length that belongs to the bin, in tokens."""
-    documents: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class LengthCounts:
-    """Document lengths in tokens, including prefix and EOS, and how often each occurs."""
-
-    lengths: Int64Array
-    """Shape (n,): rising, each once."""
-    counts: Int64Array
-    """Shape (n,): documents of each length."""
-
-    @staticmethod
-    def of(parts: Iterable[Int64Array]) -> LengthCounts:
-        """Counts of lengths that come in parts; memory grows with how many lengths differ."""
-        found = LengthCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        for lengths in parts:
-            new, counts = np.unique(lengths, return_counts=True)
-            both = np.concatenate([found.lengths, new])
-            found = LengthCounts.weighted(both, np.concatenate([found.counts, counts]))
-        return found
-
-    @staticmethod
-    def weighted(lengths: Int64Array, counts: Int64Array) -> LengthCounts:
-        """Counts of lengths in any order, which may repeat."""
-        unique, place = np.unique(lengths, return_inverse=True)
-        sums = np.zeros(len(unique), np.int64)
-        np.add.at(sums, place, counts)
-        return LengthCounts(unique.astype(np.int64), sums)
-
-    @property
-    def num_documents(self) -> int:
-        """All documents."""
-        return int(self.counts.sum())
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all documents."""
-        return int(self.lengths @ self.counts)
-
-    def percentile(self, share: float) -> int:
-        """Return the shortest length that `share` percent of the documents do not exceed."""
-        return self._reached(self.counts, share)
-
-    def token_percentile(self, share: float) -> int:
-        """The shortest length so that documents up to it hold that many of 100 tokens."""
-        return self._reached(self.counts * self.lengths, share)
-
-    def pieces(self, length: int) -> Int64Array:
-        """Shape (length + 1,): pieces of each size, if documents are cut after every `length`."""
-        histogram = np.zeros(length + 1, np.int64)
-        histogram[length] = int((self.lengths // length) @ self.counts)
-        np.add.at(histogram, self.lengths % length, self.counts)
-        histogram[0] = 0
-        return histogram
-
-    def bins(self) -> list[Bin]:
-        """Bins of documents from 1, 2, 4, 8, ... tokens on, from the first non-empty bin."""
-        _, exponents = np.frexp(self.lengths)  # 1 for 1, 2 for 2 and 3, 3 for 4 to 7
-        found = []
-        for exponent in range(int(exponents.min()), int(exponents.max()) + 1):
-            chosen = exponents == exponent
-            counts, lengths = self.counts[chosen], self.lengths[chosen]
-            low, high = 1 << (exponent - 1), (1 << exponent) - 1
-            found.append(Bin(low, high, int(counts.sum()), int(counts @ lengths)))
-        return found
-
-    def _reached(self, weights: Int64Array, share: float) -> int:
-        sums = np.cumsum(weights)
-        place = int(np.searchsorted(sums, share / 100 * sums[-1]))
-        return int(self.lengths[min(place, len(sums) - 1)])
-
-
-def lengths_of_dataset(dataset: Dataset, advance: Advance) -> LengthCounts:
-    """The lengths of all documents of a dataset, from its index; tokens are not read.
-
-    Raises:
-        VerificationError: an index is damaged.
-    """
-
-    def parts() -> Iterable[Int64Array]:
-        done = 0
-        for shard in dataset.shards:
-            yield shard.read_lengths()
-            shard.release()
-            done += shard.entry.documents
-            advance("lengths", done, dataset.num_documents)
-
-    dataset.announce_pass()
-    return LengthCounts.of(parts())
+from tokenmill.reports.lengths.counts import LengthCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tokenmill.reports.estimate import (
     lengths_without_eos,
     open_sample,
 )
-from tokenmill.reports.lengths.figures import LengthCounts
+from tokenmill.reports.lengths.counts import LengthCounts
 from tokenmill.reports.sampling import Drawn, Effort, SourceSample
 from tokenmill.run.recipe.options import Recipe
 

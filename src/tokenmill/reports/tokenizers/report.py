@@ -5,12 +5,19 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from tokenmill.core import pictures
+from tokenmill.core.charts import Library, Scatter
 from tokenmill.core.errors import UserError
+from tokenmill.core.html import card
 from tokenmill.core.records import Advance
 from tokenmill.core.suggestions import nearest
+from tokenmill.core.values import counted, safe_text
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.measure.tallies import Sums, Tally
 from tokenmill.encode.token_bytes import Token
@@ -91,7 +98,7 @@ class TokenizerReport:
     """The tokens of each of `Report.examples`, as texts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """Tokenizers on the same text."""
 
@@ -106,6 +113,70 @@ class Report:
     notes: list[str]
     examples: dict[str, str]
     tokenizers: list[TokenizerReport]
+
+    def __repr__(self) -> str:
+        return f"<Report on {self.corpus!r}: {counted(len(self.tokenizers), 'tokenizer')}>"
+
+    @property
+    def plot(self) -> ReportCharts:
+        """Charts of the report, drawn by Altair or Matplotlib: `report.plot.pareto()`."""
+        return ReportCharts(self)
+
+    def _repr_html_(self) -> str:
+        """Return a table and bars of bytes per token, for notebooks."""
+        facts, bars = [("text", self.corpus)], []
+        names = short_names([found.tokenizer for found in self.tokenizers])
+        for name, found in zip(names, self.tokenizers, strict=True):
+            texts = found.texts
+            figures = [f"{found.tokens.vocabulary_size:,} ids", f"{texts.tokens:,} tokens"]
+            if texts.fertility.value is not None:
+                figures.append(f"{texts.fertility.value:.2f} per word")
+            facts.append((name, ", ".join(figures)))
+            value = texts.bytes_per_token.value or 0.0
+            bars.append((name, value, f"{value:.2f}"))
+        return card("Tokenizers", facts, pictures.bars(bars, "bytes per token; more is better"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCharts:
+    """Charts of a report, drawn by Altair or Matplotlib, whichever is installed."""
+
+    report: Report
+
+    def pareto(self, library: Library | None = None) -> Any:
+        """Draw the vocabulary of each tokenizer against its bytes per token.
+
+        A line goes through the efficient ones: no other has more bytes per token with as small a
+        vocabulary.
+
+        Args:
+            library: "altair" or "matplotlib". None: Altair if it is installed.
+
+        Returns:
+            An `altair.LayerChart` or a `matplotlib.figure.Figure`.
+
+        Raises:
+            UserError: the library is not installed.
+        """
+        found = self.report.tokenizers
+        names = short_names([each.tokenizer for each in found])
+        points = [
+            (safe_text(name), each.tokens.vocabulary_size, each.texts.bytes_per_token.value or 0.0)
+            for name, each in zip(names, found, strict=True)
+        ]
+        title = "Vocabulary and bytes per token"
+        return Scatter(title, "size of the vocabulary", "bytes per token", points).draw(library)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Short names for the header: the stem of a file, or the folder of a tokenizer.json."""
+    short = []
+    for name in names:
+        path = Path(name)
+        short.append(path.parent.name if path.stem == "tokenizer" else path.stem or name)
+    repeated = Counter(short)
+    pairs = zip(short, names, strict=True)
+    return [name if repeated[name] > 1 or not part else part for part, name in pairs]
 
 
 @dataclass(frozen=True, slots=True)

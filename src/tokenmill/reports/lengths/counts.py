@@ -1,0 +1,143 @@
+"""How many documents there are of each length."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenmill.core.charts import Histogram
+from tokenmill.core.records import Advance, Int64Array
+from tokenmill.core.values import counted
+from tokenmill.store.dataset import Dataset
+
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+MOST_SHARDS, MOST_DOCUMENTS = 64, 1 << 16
+"""Of a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Documents of some lengths."""
+
+    low: int
+    high: int
+    """The longest length that belongs to the bin, in tokens."""
+    documents: int
+    tokens: int
+
+
+def length_chart(bins: Sequence[Bin]) -> Histogram:
+    """A chart of the documents in each bin, on a logarithmic axis."""
+    counts = [each.documents for each in bins]
+    return Histogram(
+        title=f"Lengths of {counted(sum(counts), 'document')}",
+        x="tokens of a document",
+        y="documents",
+        edges=[bins[0].low, *(each.high + 1 for each in bins)],
+        counts=counts,
+        logarithmic=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LengthCounts:
+    """Document lengths in tokens, including prefix and EOS, and how often each occurs."""
+
+    lengths: Int64Array
+    """Shape (n,): rising, each once."""
+    counts: Int64Array
+    """Shape (n,): documents of each length."""
+
+    @staticmethod
+    def of(parts: Iterable[Int64Array]) -> LengthCounts:
+        """Counts of lengths that come in parts; memory grows with how many lengths differ."""
+        found = LengthCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        for lengths in parts:
+            new, counts = np.unique(lengths, return_counts=True)
+            both = np.concatenate([found.lengths, new])
+            found = LengthCounts.weighted(both, np.concatenate([found.counts, counts]))
+        return found
+
+    @staticmethod
+    def weighted(lengths: Int64Array, counts: Int64Array) -> LengthCounts:
+        """Counts of lengths in any order, which may repeat."""
+        unique, place = np.unique(lengths, return_inverse=True)
+        sums = np.zeros(len(unique), np.int64)
+        np.add.at(sums, place, counts)
+        return LengthCounts(unique.astype(np.int64), sums)
+
+    @property
+    def num_documents(self) -> int:
+        """All documents."""
+        return int(self.counts.sum())
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents."""
+        return int(self.lengths @ self.counts)
+
+    def percentile(self, share: float) -> int:
+        """Return the shortest length that `share` percent of the documents do not exceed."""
+        return self._reached(self.counts, share)
+
+    def token_percentile(self, share: float) -> int:
+        """The shortest length so that documents up to it hold that many of 100 tokens."""
+        return self._reached(self.counts * self.lengths, share)
+
+    def pieces(self, length: int) -> Int64Array:
+        """Shape (length + 1,): pieces of each size, if documents are cut after every `length`."""
+        histogram = np.zeros(length + 1, np.int64)
+        histogram[length] = int((self.lengths // length) @ self.counts)
+        np.add.at(histogram, self.lengths % length, self.counts)
+        histogram[0] = 0
+        return histogram
+
+    def bins(self, *, finely: bool = False) -> list[Bin]:
+        """Bins of documents from 1, 2, 4, 8, ... tokens on: all between two non-empty ones.
+
+        With `finely`, there are two bins for each: from 1, 2, 3, 4, 6, 8, 12, ... tokens on.
+        """
+        starts = [1 << exponent for exponent in range(int(self.lengths[-1]).bit_length() + 1)]
+        if finely:
+            starts = sorted({*starts, *(start // 2 * 3 for start in starts[1:-1])})
+        places = np.searchsorted(self.lengths, starts).tolist()
+        found = []
+        for (low, first), (above, last) in itertools.pairwise(zip(starts, places, strict=True)):
+            counts, lengths = self.counts[first:last], self.lengths[first:last]
+            found.append(Bin(low, above - 1, int(counts.sum()), int(counts @ lengths)))
+        filled = np.flatnonzero([each.documents for each in found])
+        return found[filled[0] : filled[-1] + 1]
+
+    def _reached(self, weights: Int64Array, share: float) -> int:
+        sums = np.cumsum(weights)
+        place = int(np.searchsorted(sums, share / 100 * sums[-1]))
+        return int(self.lengths[min(place, len(sums) - 1)])
+
+
+def lengths_of_dataset(dataset: Dataset, advance: Advance) -> LengthCounts:
+    """The lengths of all documents of a dataset, from its index; tokens are not read.
+
+    Raises:
+        VerificationError: an index is damaged.
+    """
+
+    def parts() -> Iterable[Int64Array]:
+        done = 0
+        for shard in dataset.shards:
+            yield shard.read_lengths()
+            shard.release()
+            done += shard.entry.documents
+            advance("lengths", done, dataset.num_documents)
+
+    dataset.announce_pass()
+    return LengthCounts.of(parts())
+
+
+def some_lengths(dataset: Dataset) -> LengthCounts:
+    """The lengths of at most 65,536 documents: of all, or of those in the middle of some shards."""
+    shards = dataset.shards[:: -(-len(dataset.shards) // MOST_SHARDS)]
+    most = MOST_DOCUMENTS // len(shards)
+    return LengthCounts.of(shard.some_lengths(most) for shard in shards)
