@@ -20,6 +20,7 @@ from tokenmill.api.loading import text_loader as text_loader
 from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export as export
 from tokenmill.api.plans import pack as pack
+from tokenmill.api.reporting import report as report
 from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
 from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers
@@ -54,6 +55,7 @@ from tokenmill.reports.estimate import Estimate as Estimate
 from tokenmill.reports.inspect import DocumentView as DocumentView
 from tokenmill.reports.inspect import view_document as view_document
 from tokenmill.reports.lengths.analysis import Analysis as Analysis
+from tokenmill.reports.overview import Overview as Overview
 from tokenmill.reports.tokenizers.check import check_tokenizer as check_tokenizer
 from tokenmill.reports.verify import Verification as Verification
 from tokenmill.reports.verify import verify as verify

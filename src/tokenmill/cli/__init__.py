@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "show the agents and the progress of a build, on any machine",
     "verify": "check every digest and count; optionally encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
+    "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
     "cp": "copy a dataset and its plans between folders and buckets",
     "delete": "delete a dataset or an unfinished build from a bucket",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",

@@ -69,11 +69,20 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Html:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
     """A table; a page sorts it by a click on a header. The first column names the rows."""
-    heads = [element("th", escaped(name), scope="col") for name in header]
+    rows = list(rows)
+    heads = [
+        element("th", escaped(name), scope="col", **_class_of(rows, at))
+        for at, name in enumerate(header)
+    ]
     lines = [element("tr", *(_cell(at, value) for at, value in enumerate(row))) for row in rows]
     title = [element("caption", escaped(caption))] if caption else []
     body = [element("thead", element("tr", *heads)), element("tbody", *lines)]
     return element("div", element("table", *title, *body), class_="wide", tabindex="0")
+
+
+def _class_of(rows: Sequence[Sequence[Cell]], at: int) -> dict[str, str]:
+    """The class of a header: numbers stand right."""
+    return {"class_": "number"} if rows and isinstance(rows[0][at], Number) else {}
 
 
 def _cell(at: int, value: Cell) -> Html:

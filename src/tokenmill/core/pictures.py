@@ -83,6 +83,18 @@ def bars(values: Sequence[tuple[str, float, str]], title: str) -> Html:
     return _picture(title, title, "", shapes, len(values) * ROW)
 
 
+def attention_mask(segments: Sequence[tuple[int, int]], length: int, title: str) -> Html:
+    """What each token of a row attends to: a triangle for each segment (first token, tokens)."""
+    scale = WIDTH / max(length, 1)
+    frame = element("rect", width=str(WIDTH), height=str(WIDTH), opacity="0.1")
+    shapes = []
+    for start, tokens in segments:
+        near, far = start * scale, (start + tokens) * scale
+        corners = f"{near:.2f},{near:.2f} {near:.2f},{far:.2f} {far:.2f},{far:.2f}"
+        shapes.append(element("polygon", points=corners, opacity="0.75"))
+    return _svg(title, WIDTH, [frame, *shapes])
+
+
 def _picture(
     title: str, first: str, last: str, shapes: Sequence[Html], height: int = HEIGHT
 ) -> Html:

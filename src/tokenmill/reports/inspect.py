@@ -61,12 +61,13 @@ def view_document(
         UserError: the document does not exist, or the Python tokenizer is missing or differs.
     """
     found = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-    return _view(found, open_reference(found, tokenizer), number, max_tokens)
+    return decoded_document(found, number, open_reference(found, tokenizer), max_tokens)
 
 
-def _view(
-    dataset: Dataset, reference: Reference, number: int, max_tokens: int | None
+def decoded_document(
+    dataset: Dataset, number: int, reference: Reference, max_tokens: int | None
 ) -> DocumentView:
+    """Decode a document of an open dataset with an open tokenizer."""
     shard, index = dataset.locate(number)
     ids = shard.document(index).tolist()
     head = len(dataset.manifest.tokenizer.prefix_ids)

@@ -37,6 +37,8 @@ class SegmentView:
 
     document: int
     start: int
+    column: int
+    """Position of the first token in the row."""
     num_tokens: int
     document_tokens: int
     record: dict[str, Any]
@@ -65,8 +67,12 @@ def view_sequence(
         UserError: the sequence does not exist, or the Python tokenizer is missing or differs.
     """
     plan.segments(sequence)  # raises an error if it does not exist
-    reference, reader = open_reference(dataset, tokenizer), RowReader(dataset, plan)
-    chosen = np.array([sequence])
+    return decoded_sequence(RowReader(dataset, plan), sequence, open_reference(dataset, tokenizer))
+
+
+def decoded_sequence(reader: RowReader, sequence: int, reference: Reference) -> SequenceView:
+    """Decode a sequence of an open plan with an open tokenizer."""
+    dataset, plan, chosen = reader.dataset, reader.plan, np.array([sequence])
     row_length = int(plan.rows.row_lengths_of(token_counts(plan, chosen))[0])
     rows, layout = reader.read_layout(chosen, row_length)
     records = dataset.records(layout.documents)
@@ -95,6 +101,7 @@ def _segment(
     return SegmentView(
         document=int(layout.documents[number]),
         start=start,
+        column=int(layout.columns[number]),
         num_tokens=length,
         document_tokens=document_tokens,
         record=record,

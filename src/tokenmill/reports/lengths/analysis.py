@@ -131,7 +131,7 @@ def analyze_dataset(dataset: Dataset, question: Question, advance: Advance) -> A
     counts = lengths_of_dataset(dataset, advance)
     if not counts.num_documents:
         raise UserError("no documents to analyse", where=dataset.location)
-    return _analysis(dataset.location, counts, question, None, None)
+    return analysis_of(dataset.location, counts, question)
 
 
 def analyze_files(
@@ -147,16 +147,17 @@ def analyze_files(
     sample = sample_lengths(recipe, tokenizer, rng, advance)
     margins = None if sample.sampled.is_whole else _margins(sample, question, rng)
     origin = ", ".join(recipe.inputs)
-    return _analysis(origin, sample.counts, question, sample.sampled, margins)
+    return analysis_of(origin, sample.counts, question, sample.sampled, margins)
 
 
-def _analysis(
+def analysis_of(
     corpus: str,
     counts: LengthCounts,
     question: Question,
-    sampled: Sampled | None,
-    margins: Margins | None,
+    sampled: Sampled | None = None,
+    margins: Margins | None = None,
 ) -> Analysis:
+    """The figures of some document lengths; `corpus` says where they come from."""
     lengths = sorted(set(question.sequence_lengths))
     rows = [row_figures(counts, length) for length in lengths]
     costs = [cost_figures(counts, each, question.model, question.budget) for each in rows]

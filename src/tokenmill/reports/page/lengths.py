@@ -1,0 +1,167 @@
+"""Sections about document lengths and sequence lengths: of an analysis, or of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tokenmill.core.html import (
+    Html,
+    Number,
+    element,
+    escaped,
+    number,
+    percent,
+    section,
+    table,
+)
+from tokenmill.core.values import counted, size_text
+from tokenmill.reports.lengths.analysis import Analysis
+from tokenmill.reports.lengths.counts import Bin
+from tokenmill.reports.page import charts
+from tokenmill.reports.page.charts import Axes, Point
+
+MARKED = (50, 90, 99)
+"""Percentiles that a chart names."""
+
+
+def analysis_page(found: Analysis) -> list[Html]:
+    """The parts of the page of an analysis."""
+    head = [
+        element("h1", escaped(f"Document lengths of {found.corpus}")),
+        element(
+            "p",
+            escaped(
+                f"{_about(found)}{counted(found.documents, 'document')} with "
+                f"{counted(found.tokens, 'token')}, {found.mean:,.1f} tokens on average."
+            ),
+            class_="about",
+        ),
+    ]
+    return [*head, *length_sections(found, found.histogram)]
+
+
+def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
+    """Lengths of documents, and what each sequence length does to them."""
+    marks = [
+        (found.percentiles[share], f"{share} %: {found.percentiles[share]:,}") for share in MARKED
+    ]
+    of_tokens = [
+        (found.token_percentiles[share], f"{share} %: {found.token_percentiles[share]:,}")
+        for share in MARKED
+    ]
+    yield section(
+        "Lengths of documents",
+        element(
+            "div",
+            charts.histogram(
+                "Share of documents", bins, "documents", "tokens in a document", marks
+            ),
+            charts.histogram("Share of tokens", bins, "tokens", "tokens in a document", of_tokens),
+            class_="pair",
+        ),
+        table(
+            ("percentile", *map(str, found.percentiles)),
+            [
+                ("of documents", *map(number, found.percentiles.values())),
+                ("of tokens", *map(number, found.token_percentiles.values())),
+            ],
+        ),
+        about="Lengths are in tokens, with the tokens that begin and end a document. Half of the "
+        f"documents have at most {found.percentiles[50]:,} tokens; half of the tokens are in "
+        f"documents of at most {found.token_percentiles[50]:,}.",
+    )
+    yield section(
+        "Which sequence length",
+        *_advice(found),
+        element("div", *_length_charts(found), class_="pair"),
+        table(
+            (
+                "length",
+                "documents cut",
+                "of all",
+                "of the tokens",
+                "seen from the start",
+                "sequences",
+                "padding",
+                "padding, one document a row",
+            ),
+            [
+                (
+                    Number(row.sequence_length, f"{row.sequence_length:,}"),
+                    number(row.cut_documents),
+                    percent(row.cut_share),
+                    percent(row.cut_token_share),
+                    percent(row.from_start_share),
+                    number(row.sequences),
+                    percent(1 - row.fill),
+                    percent(1 - row.padded_fill),
+                )
+                for row in found.rows
+            ],
+            "Documents packed with best-fit; longer ones are split.",
+        ),
+        table(
+            (
+                "length",
+                "attention FLOPs inside documents",
+                "over whole rows",
+                "activations of a row",
+                "steps of an epoch",
+            ),
+            [
+                (
+                    Number(cost.sequence_length, f"{cost.sequence_length:,}"),
+                    _scientific(cost.masked_attention_flops),
+                    _scientific(cost.dense_attention_flops),
+                    Number(cost.activation_bytes, size_text(cost.activation_bytes)),
+                    number(cost.steps),
+                )
+                for cost in found.costs
+            ],
+            f"Costs for {found.model.name}, with batches of "
+            f"{found.budget.tokens_per_batch:,} tokens.",
+        ),
+        about="A longer sequence cuts fewer documents and costs more attention. Packing fills the "
+        "rows; without it, most of a row would be padding.",
+    )
+
+
+def _advice(found: Analysis) -> Iterator[Html]:
+    advice = found.recommendation
+    yield element(
+        "p", element("strong", escaped(f"Recommended: {advice.sequence_length:,} tokens."))
+    )
+    yield element("ul", *(element("li", escaped(f"{reason}.")) for reason in advice.reasons))
+
+
+def _length_charts(found: Analysis) -> Iterator[Html]:
+    chosen = found.recommendation.sequence_length
+    axes = Axes("sequence length", "share", xlog=True, yshare=True)
+    points = [
+        point
+        for row in found.rows
+        for point in (
+            Point(row.sequence_length, row.cut_share, "documents cut"),
+            Point(row.sequence_length, row.cut_token_share, "tokens in cut documents"),
+            Point(row.sequence_length, 1 - row.fill, "padding"),
+        )
+    ]
+    yield charts.lines("What is cut, and what is padding", points, axes, [(chosen, "recommended")])
+    costs = [
+        point
+        for cost in found.costs
+        for point in (
+            Point(cost.sequence_length, cost.masked_attention_flops, "inside documents"),
+            Point(cost.sequence_length, cost.dense_attention_flops, "over whole rows"),
+        )
+    ]
+    log = Axes("sequence length", "FLOPs of attention in an epoch", xlog=True, ylog=True)
+    yield charts.lines("What attention costs", costs, log, [(chosen, "recommended")])
+
+
+def _scientific(value: float) -> Number:
+    return Number(value, f"{value:.2e}")
+
+
+def _about(found: Analysis) -> str:
+    return "" if found.sampled is None or found.sampled.is_whole else "A sample says: about "

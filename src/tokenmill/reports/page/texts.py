@@ -1,0 +1,135 @@
+"""Sections with text: the rows of a batch, and documents, with the borders of their tokens."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from tokenmill.core.html import Html, element, escaped, section
+from tokenmill.core.pictures import attention_mask
+from tokenmill.core.values import counted
+from tokenmill.reports.inspect import DocumentView
+from tokenmill.reports.overview import BatchView
+from tokenmill.reports.page import charts
+from tokenmill.reports.sequence import SegmentView, SequenceView
+
+MOST_ROW_TOKENS = 1_000
+"""Tokens of a row that are shown as text."""
+
+Spelled = Mapping[int, bytes]
+"""The text of each id, in UTF-8; of some, a part of a character."""
+Shown = tuple[int, bool, bool]
+"""A token: its id, whether it has loss, and whether it is no text of the document."""
+
+
+def batch_section(batch: BatchView, spelled: Spelled) -> Html:
+    """Rows as a loader gives them: segments, loss, padding, the mask of one, and their text."""
+    at, row = max(enumerate(batch.rows), key=lambda pair: len(pair[1].segments))
+    of = "" if batch.num_steps is None else f" of {batch.num_steps:,}"
+    return section(
+        "A batch",
+        charts.rows_of_batch(f"Step {batch.step:,}{of}, plan {batch.plan}", batch.rows),
+        element("h3", escaped(f"What the tokens of row {at} attend to")),
+        attention_mask(
+            [(part.column, part.num_tokens) for part in row.segments],
+            row.row_length,
+            f"Attention of row {at} inside its documents: a triangle for each",
+        ),
+        element("p", escaped(_mask_text(row)), class_="about"),
+        element("h3", escaped("The rows as text")),
+        element(
+            "ol",
+            *(_row(number_, each, spelled) for number_, each in enumerate(batch.rows)),
+            class_="leaves",
+        ),
+        about=f"{len(batch.rows)} of the {batch.rows_in_batch:,} rows of a global batch, as a "
+        "loader gives them. The colour changes where a document ends; pale tokens have no loss, "
+        "and grey is padding.",
+    )
+
+
+def _mask_text(row: SequenceView) -> str:
+    inside = sum(part.num_tokens**2 for part in row.segments)
+    return (
+        f"Keys from left to right, queries from top to bottom. Attention inside documents takes "
+        f"{inside / row.row_length**2:.1%} of what it takes over the whole row."
+    )
+
+
+def _row(at: int, row: SequenceView, spelled: Spelled) -> Html:
+    parts = [
+        element(
+            "h3", escaped(f"Row {at}: sequence {row.sequence:,}, {row.padding:,} tokens of padding")
+        )
+    ]
+    left = MOST_ROW_TOKENS
+    for segment in row.segments:
+        parts.append(element("p", escaped(_segment(segment)), class_="about"))
+        tokens = [(t, run.has_loss, run.kind != "text") for run in segment.runs for t in run.ids]
+        parts.append(_tokens(tokens[:left], len(tokens), spelled))
+        left = max(left - len(tokens), 0)
+    return element("li", *parts)
+
+
+def _segment(segment: SegmentView) -> str:
+    source, position = segment.record.get("source"), segment.record.get("position")
+    stop = segment.start + segment.num_tokens
+    part = f"tokens {segment.start:,} to {stop:,} of {segment.document_tokens:,}"
+    return f"Document {segment.document:,} from {source}, position {position}: {part}"
+
+
+def documents_section(documents: Sequence[DocumentView], spelled: Spelled) -> Html:
+    """Documents to leaf through."""
+    return section(
+        "Documents",
+        element("ol", *(_document(view, spelled) for view in documents), class_="leaves"),
+        about="Some documents, drawn evenly, with the borders of their tokens. Boundary tokens "
+        "are marked, and tokens without loss are underlined.",
+    )
+
+
+def _document(view: DocumentView, spelled: Spelled) -> Html:
+    facts_ = {name: value for name, value in view.facts.items() if value is not None}
+    facts_.pop("no_loss", None)
+    described = ", ".join(f"{name} {value}" for name, value in facts_.items())
+    tokens = [(t, piece.has_loss, piece.boundary) for piece in view.pieces for t in piece.ids]
+    title = f"Document {view.number:,}: {counted(view.num_tokens, 'token')}"
+    return element(
+        "li",
+        element("h3", escaped(title)),
+        element("p", escaped(described, 600), class_="about"),
+        _tokens(tokens, view.num_tokens, spelled),
+    )
+
+
+def _tokens(tokens: Sequence[Shown], total: int, spelled: Spelled) -> Html:
+    """Tokens as text with their borders; each names its id.
+
+    Tokens that hold a character only together are shown as one.
+    """
+    shown = []
+    for (has_loss, is_edge), group in itertools.groupby(tokens, key=lambda token: token[1:]):
+        classes = ["edge"] * is_edge + ["still"] * (not has_loss)
+        for ids, text in _characters([token for token, *_ in group], spelled):
+            marks = " ".join(classes + ["parts"] * (len(ids) > 1))
+            visible = escaped(text.replace("\n", "⏎\n").replace("\t", "⇥\t"), 200)
+            named = {"class_": marks} if marks else {}
+            shown.append(element("i", visible, title=" ".join(map(str, ids)), **named))
+    if total > len(tokens):
+        shown.append(escaped(f" … {counted(total - len(tokens), 'more token')}"))
+    return element("div", *shown, class_="tokens")
+
+
+def _characters(tokens: Sequence[int], spelled: Spelled) -> Iterator[tuple[list[int], str]]:
+    """The fewest tokens at a time that end with a whole character, and their text."""
+    decode = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    ids, text = list[int](), ""
+    for token in tokens:
+        ids.append(token)
+        text += decode.decode(spelled.get(token, f"<{token}>".encode()))
+        if not decode.getstate()[0]:
+            yield ids, text
+            ids, text = [], ""
+    if ids:
+        yield ids, text + decode.decode(b"", final=True)
