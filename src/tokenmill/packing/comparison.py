@@ -107,10 +107,10 @@ def _with_gaps(rows: list[Compared], row_length: int) -> list[Compared]:
 def warm_up(options: PackOptions, num_documents: int) -> None:
     """Load a strategy, and compile it if there are many documents, so that this is not timed."""
     count = 1 if num_documents <= MOST_STEPS else MOST_STEPS + 1
-    ones = np.ones(count, np.int32)
-    ids = lambda document: ones[:1]  # noqa: E731
+    # Whole rows: order-preserving tries each run of documents that fit into some sequences.
+    lengths = np.full(count, options.length, np.int32)
+    ids = lambda document: lengths[:1]  # noqa: E731
     table = np.zeros(2, np.bool_)
-    window = Window(
-        ones, np.arange(count, dtype=np.int32), boundaries=Boundaries(ids, table, table, table)
-    )
-    Ledger(options).add(pack_window(window, options))
+    documents = np.arange(count, dtype=np.int32)
+    boundaries = Boundaries(ids, table, table, table)
+    Ledger(options).add(pack_window(Window(lengths, documents, boundaries=boundaries), options))

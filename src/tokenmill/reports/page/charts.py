@@ -59,7 +59,7 @@ Marks = Sequence[tuple[float, str]]
 
 
 def histogram(title: str, bins: Sequence[Bin], unit: str, x: str, marks: Marks = ()) -> Html:
-    """Bins on a logarithmic axis by their share, of documents or of tokens (`unit`)."""
+    """Bins on a logarithmic axis by their share of tokens, or of documents or segments (`unit`)."""
     sizes = [each.tokens if unit == "tokens" else each.documents for each in bins]
     total = max(sum(sizes), 1)
     shown = [

@@ -6,12 +6,12 @@ const compact = (value) => (value < 1e15 ? short.format(value) : value.toExponen
 const percent = (value) => `${+(100 * value).toPrecision(3)}%`;
 
 // The axes that most charts share. `data` names them, and says which are logarithmic or shares.
-function axes(data) {
+function axes(data, width) {
   const axis = (label, log, share) => ({
     label,
     type: log ? "log" : "linear",
     tickFormat: share ? percent : compact,
-    ticks: log ? 6 : undefined,
+    ticks: log ? Math.max(3, width / 130) : undefined,
   });
   return {
     x: axis(data.x, data.xlog, data.xshare),
@@ -34,19 +34,19 @@ function landmarks(marks, longest) {
 const palette = ["#4269d0", "#c98a00", "#d94a38", "#3a9d96", "#3f9a45", "#d05f9c", "#8f5fc9", "#4a90c4", "#8a6442", "#7d828c"];
 
 const kinds = {
-  histogram: (data) => ({
-    ...axes({ ...data, yshare: true }),
+  histogram: (data, width) => ({
+    ...axes({ ...data, yshare: true }, width),
     marks: [
       Plot.ruleY([0]),
       Plot.rectY(data.bins, { x1: "low", x2: "high", y: "share", fill: "var(--accent)", insetLeft: 0.5, title: "text", tip: true }),
       ...landmarks(data.marks, data.bins.at(-1).high),
     ],
   }),
-  bars: (data) => ({
+  bars: (data, width) => ({
     marginLeft: Math.min(220, 16 + 7 * Math.max(...data.bars.map((bar) => bar.name.length))),
     marginRight: 90,
-    height: 40 + 24 * data.bars.length,
-    x: { ...axes(data).x, grid: true, label: data.x },
+    height: 72 + 24 * data.bars.length,
+    x: { ...axes(data, width).x, grid: true },
     y: { label: null, domain: data.bars.map((bar) => bar.name), tickFormat: (name) => (name.length > 30 ? `…${name.slice(-29)}` : name) },
     marks: [
       Plot.barX(data.bars, { x: "value", y: "name", fill: (bar) => (bar.best ? "var(--accent)" : "var(--soft)"), insetTop: 2, insetBottom: 2, title: "text", tip: true }),
@@ -54,8 +54,8 @@ const kinds = {
       Plot.ruleX([0]),
     ],
   }),
-  lines: (data) => ({
-    ...axes(data),
+  lines: (data, width) => ({
+    ...axes(data, width),
     color: { legend: new Set(data.points.map((point) => point.series)).size > 1, range: ["var(--accent)", "var(--second)", "var(--soft)"] },
     marks: [
       Plot.lineY(data.points, { x: "x", y: "y", stroke: "series", strokeWidth: 2 }),
@@ -63,8 +63,8 @@ const kinds = {
       ...landmarks(data.marks, Math.max(...data.points.map((point) => point.x))),
     ],
   }),
-  dots: (data) => ({
-    ...axes(data),
+  dots: (data, width) => ({
+    ...axes(data, width),
     marginRight: 60,
     marks: [
       Plot.dot(data.points, { x: "x", y: "y", fill: "var(--accent)", r: 5, title: "text", tip: true }),
@@ -72,7 +72,7 @@ const kinds = {
     ],
   }),
   rows: (data) => ({
-    height: 50 + 26 * data.rows,
+    height: 66 + 26 * data.rows,
     x: { label: data.x, domain: [0, data.length], tickFormat: compact },
     y: { type: "band", label: null, domain: [...Array(data.rows).keys()], tickFormat: (row) => `row ${row}` },
     marginLeft: 50,
@@ -95,14 +95,14 @@ const kinds = {
 function draw(figure) {
   const data = JSON.parse(figure.querySelector("script").textContent);
   const place = figure.querySelector(".drawn");
+  const width = Math.max(300, place.clientWidth);
   const chart = Plot.plot({
-    width: Math.max(300, place.clientWidth),
+    width,
     height: 260,
     marginBottom: 42,
     ariaLabel: data.title,
-    ariaDescription: data.summary,
     style: { background: "none", color: "inherit", fontSize: "12px" },
-    ...kinds[data.kind](data),
+    ...kinds[data.kind](data, width),
   });
   place.replaceChildren(chart);
 }
@@ -160,8 +160,8 @@ const figures = [...document.querySelectorAll("figure.chart")];
 document.querySelectorAll("table").forEach(sortable);
 document.querySelectorAll(".leaves").forEach(leafable);
 figures.forEach(draw);
-let width = innerWidth;
+let before = innerWidth;
 addEventListener("resize", () => {
-  if (innerWidth !== width) figures.forEach(draw);
-  width = innerWidth;
+  if (innerWidth !== before) figures.forEach(draw);
+  before = innerWidth;
 });

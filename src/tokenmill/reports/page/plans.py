@@ -33,12 +33,15 @@ def strategies_section(comparison: StrategyComparison) -> Html:
     best = recommended(comparison.rows)
     able = [(row, row.figures) for row in comparison.rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
+    names = {row.packing: row.packing for row, _ in able}
+    if best is not None:
+        names[best.packing] += " (recommended)"
     padding = [
-        Bar(row.packing, 1 - figures.fill, f"{1 - figures.fill:.2%}", row is best)
+        Bar(names[row.packing], 1 - figures.fill, f"{1 - figures.fill:.2%}", row is best)
         for row, figures in able
     ]
     avoidable = [(row, max(figures.avoidable_cuts, 0)) for row, figures in able]
-    cuts = [Bar(row.packing, count, f"{count:,}", row is best) for row, count in avoidable]
+    cuts = [Bar(names[row.packing], count, f"{count:,}", row is best) for row, count in avoidable]
     unable = [
         element("p", escaped(f"{row.packing}: {row.objection}."), class_="about")
         for row in comparison.rows
@@ -138,7 +141,7 @@ def _plan(plan: PlanOverview) -> Iterator[Html]:
     ]
     yield element(
         "div",
-        charts.histogram("Lengths of segments", plan.segments, "documents", "tokens in a segment")
+        charts.histogram("Lengths of segments", plan.segments, "segments", "tokens in a segment")
         if plan.segments
         else Html(""),
         charts.bars("Sequences by how full they are", steps, Axes("sequences")),
