@@ -56,6 +56,16 @@ check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
 wheel:  ## build sdist and wheel, and run the demo with the wheel in an empty environment
 	PYTHON=$(PYTHON) .ci/wheel
 
+PLOT_FILE := src/tokenmill/reports/page/plot.min.js
+.PHONY: charts
+charts:  ## bundle the chart library of pages anew: needs npm
+	npm install --prefix build/charts @observablehq/plot@0.6.17 d3@7.9.0 esbuild@0.28.2
+	echo 'export { barX, dot, lineY, plot, rectY, ruleX, ruleY, text } from "@observablehq/plot";' > build/charts/entry.js
+	(echo "/* Observable Plot 0.6.17 and d3 7.9.0, bundled by make charts. Their licences:"; \
+		cat build/charts/node_modules/{@observablehq/plot,d3}/LICENSE; echo "*/") > $(PLOT_FILE)
+	build/charts/node_modules/.bin/esbuild build/charts/entry.js --bundle --minify --format=iife --global-name=Plot \
+		--target=es2020 --charset=utf8 --legal-comments=none >> $(PLOT_FILE)
+
 .PHONY: format
 format: $(SETUP)  ## format the code, and mend what lint can mend
 	$(BIN)/ruff format src tests bench demo examples docs/build_pages.py

@@ -164,7 +164,7 @@ def _page(found: Figures) -> tuple[str, list[Html]]:
 def _checked_out(out: str | Path) -> Path:
     """The file to write: a new one, or a page that was made before."""
     place = output_path(out, "the page")
-    if place.exists() and (place.is_dir() or GENERATOR not in place.open("rb").read(4096)):
+    if place.exists() and not _is_page(place):
         raise OutputConflictError(
             "the file of the page already exists",
             where=str(place),
@@ -172,3 +172,10 @@ def _checked_out(out: str | Path) -> Path:
             hint="give another name with --out",
         )
     return place
+
+
+def _is_page(place: Path) -> bool:
+    if not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return GENERATOR in file.read(4096)

@@ -41,7 +41,7 @@ class DatasetCharts:
             VerificationError: an index is damaged.
         """
         counts = lengths_of_dataset(self._dataset, lambda stage, done, total: None)
-        return length_chart(counts.bins(finely=True)).draw(library)
+        return length_chart(counts.bins(per_octave=2)).draw(library)
 
 
 def dataset_card(
@@ -59,7 +59,7 @@ def dataset_card(
     if dataset.origin is not None or not dataset.num_documents:
         return card(title, facts)
     counts = some_lengths(dataset)
-    chart = length_chart(counts.bins(finely=True))
+    chart = length_chart(counts.bins(per_octave=2))
     facts.append(("lengths", lengths_text(counts, dataset)))
     return card(title, facts, chart.picture())
 

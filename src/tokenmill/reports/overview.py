@@ -179,10 +179,9 @@ class Overview:
     sources: list[SourceEntry]
     """The largest sources."""
     rejects: list[Rejects]
-    lengths: Analysis | None
-    """None without documents."""
+    lengths: Analysis
     length_bins: list[Bin]
-    vocabulary: VocabularyUse | None
+    vocabulary: VocabularyUse
     plans: list[PlanOverview]
     comparison: StrategyComparison | None
     batch: BatchView | None
@@ -220,7 +219,7 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
 
     tell("lengths")
     counts = _lengths(dataset, notes)
-    analysis = None if counts is None else analysis_of(dataset.location, counts, _question())
+    analysis = analysis_of(dataset.location, counts, _question())
     tell("plans")
     plans = _plans(dataset, focus, notes)
     tell("strategies")
@@ -246,7 +245,7 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
         sources=sources[:MOST_SOURCES],
         rejects=_rejects(dataset),
         lengths=analysis,
-        length_bins=[] if counts is None else counts.bins(per_octave=4),
+        length_bins=counts.bins(per_octave=4),
         vocabulary=use,
         plans=plans,
         comparison=comparison,
@@ -307,14 +306,12 @@ def _rejected_records(dataset: Dataset) -> Iterator[RejectedRecord]:
                     record = msgspec.json.decode(line, type=RejectedRecord)
                 except msgspec.MsgspecError:  # damaged, or longer than was read
                     continue
-                record.record = record.text[:EXAMPLE_CHARACTERS]
+                record.record = record.text[:EXAMPLE_CHARACTERS].strip()
                 record.record_base64 = ""
                 yield record
 
 
-def _lengths(dataset: Dataset, notes: list[str]) -> LengthCounts | None:
-    if not dataset.num_documents:
-        return None
+def _lengths(dataset: Dataset, notes: list[str]) -> LengthCounts:
     found = sampled_lengths(dataset, MOST_DOCUMENTS)
     if not found.is_whole:
         notes.append(f"lengths are those of {found.documents:,} documents, drawn evenly")
@@ -345,17 +342,15 @@ def _plan(plan: Plan, notes: list[str]) -> PlanOverview:
         plan_id=plan.manifest.plan_id,
         options=options,
         figures=figures_of(plan),
-        segments=LengthCounts.of([sizes]).bins(per_octave=4) if len(sizes) else [],
+        segments=LengthCounts.of([sizes]).bins(per_octave=4) if len(plan) else [],
         fill=np.bincount(shares, minlength=20).tolist(),
     )
 
 
 def _comparison(
-    dataset: Dataset, plans: list[PlanOverview], analysis: Analysis | None, notes: list[str]
+    dataset: Dataset, plans: list[PlanOverview], analysis: Analysis, notes: list[str]
 ) -> StrategyComparison | None:
     """Compare strategies with the options of the first plan, or at the recommended length."""
-    if analysis is None:
-        return None
     part = smaller(dataset, MOST_COMPARED)
     if part is None:
         notes.append("strategies are not compared here: tokenmill pack --compare does it")
@@ -369,9 +364,7 @@ def _comparison(
     return StrategyComparison(options.length, documents, compare(part, options))
 
 
-def _vocabulary(dataset: Dataset, notes: list[str]) -> VocabularyUse | None:
-    if not dataset.num_tokens:
-        return None
+def _vocabulary(dataset: Dataset, notes: list[str]) -> VocabularyUse:
     counts = token_histogram(dataset, MOST_TOKENS)
     tokens = int(counts.sum())
     if tokens < dataset.num_tokens:
@@ -454,12 +447,12 @@ def plan_of_state(dataset: Dataset, state: LoaderState) -> Plan:
 
 
 def _shown_ids(
-    documents: Iterable[DocumentView], batch: BatchView | None, use: VocabularyUse | None
+    documents: Iterable[DocumentView], batch: BatchView | None, use: VocabularyUse
 ) -> set[int]:
     found = {token for view in documents for piece in view.pieces for token in piece.ids}
     for row in batch.rows if batch else ():
         found.update(token for part in row.segments for run in part.runs for token in run.ids)
-    return found | {token for token, _ in (use.frequent if use else ())}
+    return found | {token for token, _ in use.frequent}
 
 
 def _spelled(dataset: Dataset, ids: set[int]) -> dict[int, bytes]:

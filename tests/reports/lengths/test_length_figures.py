@@ -76,11 +76,11 @@ def test_six_documents_cost_a_tiny_model() -> None:
 
 def test_lengths_by_powers_of_two() -> None:
     assert SIX.bins() == [Bin(2, 3, 3, 8), Bin(4, 7, 1, 4), Bin(8, 15, 1, 8), Bin(16, 31, 1, 20)]
-    finely = [(each.low, each.high, each.documents) for each in SIX.bins(finely=True)]
+    finely = [(each.low, each.high, each.documents) for each in SIX.bins(per_octave=2)]
     assert finely == [
         *[(2, 2, 1), (3, 3, 2), (4, 5, 1), (6, 7, 0), (8, 11, 1), (12, 15, 0), (16, 23, 1)]
     ]
-    assert counts_of(1).bins(finely=True) == counts_of(1).bins() == [Bin(1, 1, 1, 1)]
+    assert counts_of(1).bins(per_octave=2) == counts_of(1).bins() == [Bin(1, 1, 1, 1)]
 
 
 def test_percentiles_are_lengths_that_occur() -> None:

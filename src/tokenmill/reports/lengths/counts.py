@@ -95,17 +95,16 @@ class LengthCounts:
         histogram[0] = 0
         return histogram
 
-    def bins(self, *, finely: bool = False) -> list[Bin]:
+    def bins(self, per_octave: int = 1) -> list[Bin]:
         """Bins of documents from 1, 2, 4, 8, ... tokens on: all between two non-empty ones.
 
-        With `finely`, there are two bins for each: from 1, 2, 3, 4, 6, 8, 12, ... tokens on.
+        `per_octave` cuts each of them into parts of about equal width on a logarithmic axis.
         """
-        starts = [1 << exponent for exponent in range(int(self.lengths[-1]).bit_length() + 1)]
-        if finely:
-            starts = sorted({*starts, *(start // 2 * 3 for start in starts[1:-1])})
-        places = np.searchsorted(self.lengths, starts).tolist()
+        octaves = np.arange(int(self.lengths[-1]).bit_length() * per_octave + 1)
+        edges = np.unique(np.rint(2.0 ** (octaves / per_octave)).astype(np.int64)).tolist()
+        places = np.searchsorted(self.lengths, edges).tolist()
         found = []
-        for (low, first), (above, last) in itertools.pairwise(zip(starts, places, strict=True)):
+        for (low, first), (above, last) in itertools.pairwise(zip(edges, places, strict=True)):
             counts, lengths = self.counts[first:last], self.lengths[first:last]
             found.append(Bin(low, above - 1, int(counts.sum()), int(counts @ lengths)))
         filled = np.flatnonzero([each.documents for each in found])

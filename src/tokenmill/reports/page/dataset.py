@@ -39,8 +39,7 @@ def _sections(found: Overview) -> Iterator[Html]:
     yield _summary(found)
     yield _sources(found)
     yield _rejected(found)
-    if found.lengths is not None:
-        yield from length_sections(found.lengths, found.length_bins)
+    yield from length_sections(found.lengths, found.length_bins)
     if found.comparison is not None:
         yield strategies_section(found.comparison)
     if found.plans:
@@ -49,8 +48,7 @@ def _sections(found: Overview) -> Iterator[Html]:
         yield batch_section(found.batch, found.spelled)
     if found.documents:
         yield documents_section(found.documents, found.spelled)
-    if found.vocabulary is not None:
-        yield _vocabulary(found.vocabulary, found)
+    yield _vocabulary(found.vocabulary, found)
     notes = [element("li", escaped(f"{note[0].upper()}{note[1:]}.")) for note in found.notes]
     if notes:
         yield section("What was sampled", element("ul", *notes))
@@ -81,13 +79,13 @@ def _contents(found: Overview) -> Html:
         ("Summary", True),
         ("Sources", True),
         ("Rejected records", True),
-        ("Lengths of documents", found.lengths is not None),
-        ("Which sequence length", found.lengths is not None),
+        ("Lengths of documents", True),
+        ("Which sequence length", True),
         ("Which strategy", found.comparison is not None),
         ("Plans", bool(found.plans)),
         ("A batch", found.batch is not None),
         ("Documents", bool(found.documents)),
-        ("Vocabulary", found.vocabulary is not None),
+        ("Vocabulary", True),
         ("What was sampled", bool(found.notes)),
     ]
     links = [

@@ -104,6 +104,9 @@ function draw(figure) {
     style: { background: "none", color: "inherit", fontSize: "12px" },
     ...kinds[data.kind](data, width),
   });
+  // The picture as a whole has a name; names of its groups are not allowed without roles.
+  chart.querySelectorAll("g[aria-label]").forEach((group) => group.removeAttribute("aria-label"));
+  (chart.matches("svg") ? chart : chart.querySelector("svg[aria-label]"))?.setAttribute("role", "img");
   place.replaceChildren(chart);
 }
 

@@ -300,17 +300,6 @@ def _require_base(base: str | None, groups: Mapping[str, Sums]) -> None:
     )
 
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """Short names of tokenizers: the stem of a file, or the folder of a tokenizer.json."""
-    short = []
-    for name in names:
-        path = Path(name)
-        short.append(path.parent.name if path.stem == "tokenizer" else path.stem or name)
-    repeated = Counter(short)
-    pairs = zip(short, names, strict=True)
-    return [name if repeated[name] > 1 or not part else part for part, name in pairs]
-
-
 HEADER = ("tokenizer", "group", "figure", "value", "low", "high")
 Line = tuple[str, str, str, object, object, object]
 
