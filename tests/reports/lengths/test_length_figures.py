@@ -78,7 +78,7 @@ def test_lengths_by_powers_of_two() -> None:
     assert SIX.bins() == [Bin(2, 3, 3, 8), Bin(4, 7, 1, 4), Bin(8, 15, 1, 8), Bin(16, 31, 1, 20)]
     finely = [(each.low, each.high, each.documents) for each in SIX.bins(per_octave=2)]
     assert finely == [
-        *[(2, 2, 1), (3, 3, 2), (4, 5, 1), (6, 7, 0), (8, 11, 1), (12, 15, 0), (16, 23, 1)]
+        *[(2, 2, 1), (3, 3, 2), (4, 5, 1), (6, 7, 0), (8, 10, 1), (11, 15, 0), (16, 22, 1)]
     ]
     assert counts_of(1).bins(per_octave=2) == counts_of(1).bins() == [Bin(1, 1, 1, 1)]
 
