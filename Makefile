@@ -46,8 +46,8 @@ quick: $(SETUP)  ## before each commit, in two minutes: the first tests of every
 
 .PHONY: check
 check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
-	$(BIN)/ruff format --check src tests bench demo examples docs/build_pages.py
-	$(BIN)/ruff check src tests bench demo examples docs/build_pages.py
+	$(BIN)/ruff format --check src tests bench demo examples docs/*.py
+	$(BIN)/ruff check src tests bench demo examples docs/*.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) test
@@ -55,6 +55,10 @@ check: $(SETUP)  ## format, lint, types, import rules, tests: what CI runs
 .PHONY: wheel
 wheel:  ## build sdist and wheel, and run the demo with the wheel in an empty environment
 	PYTHON=$(PYTHON) .ci/wheel
+
+.PHONY: pictures
+pictures: $(SETUP)  ## take the pictures of pages in docs/images: needs make demo and Chromium
+	$(BIN)/python docs/pictures.py
 
 PLOT_FILE := src/tokenmill/reports/page/plot.min.js
 .PHONY: charts
@@ -68,8 +72,8 @@ charts:  ## bundle the chart library of pages anew: needs npm
 
 .PHONY: format
 format: $(SETUP)  ## format the code, and mend what lint can mend
-	$(BIN)/ruff format src tests bench demo examples docs/build_pages.py
-	$(BIN)/ruff check --fix src tests bench demo examples docs/build_pages.py
+	$(BIN)/ruff format src tests bench demo examples docs/*.py
+	$(BIN)/ruff check --fix src tests bench demo examples docs/*.py
 
 .PHONY: soak
 soak: $(SETUP)  ## long trials: 1,000 kills, a fault at each file-system call, fuzzing, memory over a long run

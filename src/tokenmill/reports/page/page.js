@@ -26,7 +26,7 @@ function landmarks(marks, longest) {
     const side = right ? { textAnchor: "end", dx: -4 } : { textAnchor: "start", dx: 4 };
     return [
       Plot.ruleX([mark], { x: "at", stroke: "var(--second)", strokeDasharray: "3,3" }),
-      Plot.text([mark], { x: "at", text: "label", dy: 13 * at - 2, frameAnchor: "top", fill: "var(--second)", ...side }),
+      Plot.text([mark], { x: "at", text: "label", dy: 13 * at - 2, frameAnchor: "top", fill: "var(--second)", stroke: "var(--paper)", strokeWidth: 4, ...side }),
     ];
   });
 }
