@@ -37,10 +37,10 @@ documents  3 documents with 27 tokens
     state  8 MB in training: 524,928 parameters, without a vocabulary, with Adam's state
     batch  16 tokens
 
-lengths of documents in tokens, and the share of documents and of tokens
+lengths in tokens, shares of documents and of tokens
 
- 4 to 7  ██████████             33.3%  14.8%
-8 to 15  ████████████████████   66.7%  85.2%
+ 4 to 7   33.3%  14.8%
+8 to 15   66.7%  85.2%
 
 percentile  1  5  10  25  50  75  90  95  99
 documents   4  4   4   4   8  15  15  15  15

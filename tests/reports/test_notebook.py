@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 import tokenmill
 from conftest import write_jsonl
+from tokenmill.api.datasets import dataset_card
+from tokenmill.core.errors import VerificationError
 from tokenmill.load.loader import Loader
-from tokenmill.reports import notebook
-from tokenmill.reports.lengths import counts
+from tokenmill.reports import samples
 from tokenmill.store.dataset import Shard
+from tokenmill.store.layout import HEADER
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 SHOWN = "<script>alert(1)</script>\\u202e\\x1b[31m"
@@ -62,7 +65,7 @@ def test_a_dataset_shows_its_facts_and_its_lengths(report: Any) -> None:
         "plans": "best-fit-5",
         "lengths": "2 to 8 tokens; half have at most 4",
     }
-    assert heights(dataset) == [24, 0, 48, 0, 24]  # of 2, 3, 4 or 5, 6 or 7, and 8 to 11 tokens
+    assert heights(dataset) == [24, 0, 48, 0, 24]  # of 2, 3, 4 or 5, 6 or 7, and 8 to 10 tokens
 
 
 def test_a_build_shows_the_dataset_and_how_long_it_took(report: Any) -> None:
@@ -75,15 +78,26 @@ def test_a_build_shows_the_dataset_and_how_long_it_took(report: Any) -> None:
 def test_a_large_dataset_shows_the_lengths_of_a_sample(
     report: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counts, "MOST_DOCUMENTS", 2)
+    monkeypatch.setattr(samples, "SMALL", (2, 1))
+    monkeypatch.setattr(samples, "BLOCK_DOCUMENTS", 1)
     monkeypatch.setattr(Shard, "read_lengths", None)  # reads all lengths
     shown = card(report.dataset)
     assert shown["lengths"] == "4 to 8 tokens; half have at most 4 (of 2 documents)"
     assert heights(report.dataset) == [48, 0, 48]
 
 
+def test_a_damaged_index_is_an_error(report: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(report.out, tmp_path / "out")
+    (index,) = folder.glob("tokens/*.idx")
+    data = index.read_bytes()
+    index.write_bytes(data[: HEADER.size] + bytes(len(data) - HEADER.size))
+    with pytest.raises(VerificationError, match="a token index is damaged") as caught:
+        tokenmill.open(folder)._repr_html_()
+    assert caught.value.why == "it contains a document without tokens"
+
+
 def test_a_dataset_in_a_bucket_is_shown_by_its_manifest(report: Any) -> None:
-    shown = notebook.dataset_card("Build", report.manifest, "s3://bucket/out", None)
+    shown = dataset_card("Build", report.manifest, "s3://bucket/out", None)
     assert "s3://bucket/out (id" in shown
     assert "<svg" not in shown
 
@@ -94,19 +108,14 @@ def test_a_plan_shows_its_fill_and_some_rows(report: Any) -> None:
     assert card(plan) == {
         "": "Plan best-fit-5",
         "rows": "4 of 5 tokens",
-        "fill": "90.00%",
+        "fill": "90.00%, with 1 cut",
         "segments": "5, 1.2 per row",
         "strategy": "best-fit, documents: split",
         "id": plan.manifest.plan_id,
     }
     assert "4 of 4 rows: segments in shades, padding empty" in plan._repr_html_()
     assert heights(plan) == [10] * 5
-    assert card(report.plans[0]) == {
-        "": "Plan best-fit-5",
-        "documents": "4 with 18 tokens",
-        "sequences": "4 of 5 tokens, 90.00% full; 2 tokens are padding",
-        "cut": "1 document in 1 place; only documents longer than a sequence are cut",
-    }
+    assert report.plans[0]._repr_html_() == plan._repr_html_()
 
 
 @pytest.mark.parametrize("figures", [{}, {"padding": "no", "row_tokens": 3}])
@@ -124,8 +133,7 @@ def test_loaders_show_their_progress_and_their_rows(report: Any) -> None:
     assert repr(batches) == "<Batches: 2 steps, rank 0 of 1>"
     expected = {
         "next step": "1 of 2",
-        "global batch": "2 rows, for 1 rank",
-        "this rank": "0",
+        "batch": "2 rows, for rank 0 of 1",
         "rows from": f"{report.out}, plan best-fit-5",
         "columns": "input_ids, labels",
     }
@@ -151,7 +159,7 @@ def test_an_analysis_shows_lengths_and_what_it_recommends(report: Any) -> None:
         "": "Analysis of lengths",
         "corpus": report.out,
         "documents": "4 with 18 tokens",
-        "lengths": "2 to 8 tokens; half of the documents have at most 4",
+        "lengths": "2 to 8 tokens; half have at most 4",
         "recommended": "sequences of 8 tokens",
     }
     assert heights(analysis) == [24, 48, 24]
@@ -165,17 +173,16 @@ def test_a_report_on_tokenizers_shows_each_and_its_bytes_per_token(
     text = write_jsonl(tmp_path / "a.jsonl", ["1234", "5 6"])
     found = tokenmill.report_tokenizers([tokenizer_path, other], text)
     assert repr(found) == f"<Report on '{tmp_path}/a.jsonl': 2 tokenizers>"
-    figures = "372 ids, 7 tokens, 2.33 per word"
+    figures = "372 ids, 1.00 bytes per token"
     assert card(found) == {
         "": "Tokenizers",
         "text": str(text),
         (own := tokenizer_path.parent.name): figures,
         "$other": figures,
     }
-    shown = re.findall(r"<text[^>]*>([^<]*)<", found._repr_html_())
-    assert shown == [own, "1.00", "$other", "1.00", "bytes per token; more is better", ""]
+    assert heights(found) == [10, 10]
     (axes,) = found.plot.pareto("matplotlib").axes
-    assert axes.collections[0].get_offsets().tolist() == [[372, 1.0]] * 2
+    assert [dot.get_offsets().tolist() for dot in axes.collections] == [[[372, 1.0]]] * 2
     assert [each.get_text() for each in axes.texts] == [own, "$other"]
     assert len(axes.lines[0].get_xdata()) == 1
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from tokenmill.api.datasets import Dataset
+from tokenmill.api.datasets import Dataset, dataset_card
 from tokenmill.api.records import are_names, names_of, written
 from tokenmill.core.options import Overwrite
 from tokenmill.encode.tokenizer_file import tokenizer_name
@@ -51,9 +51,7 @@ class BuildReport(_encode.BuildReport):
 
     def _repr_html_(self) -> str:
         """Return a table and the lengths of up to 65,536 documents, for notebooks."""
-        from tokenmill.reports.notebook import dataset_card
-
-        took = [("built in", f"{self.run.seconds.get('wall', 0.0):,.1f} s with {self.run.engine}")]
+        took = f"{self.run.seconds.get('wall', 0.0):,.1f} s with {self.run.engine}"
         return dataset_card("Build", self.manifest, self.out, self.opened, took)
 
 

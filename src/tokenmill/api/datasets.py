@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from tokenmill.core.charts import Library, histogram
 from tokenmill.core.errors import UserError
-from tokenmill.core.values import parse_bytes
+from tokenmill.core.html import Html, card
+from tokenmill.core.values import counted, parse_bytes
 from tokenmill.store import dataset as _store
 from tokenmill.store.cloud.names import ObjectName, is_remote
 from tokenmill.store.remote.origin import open_origin
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from tokenmill.load.batches import Batches
     from tokenmill.load.loader import Loader
     from tokenmill.load.steps.curriculum import Curriculum
-    from tokenmill.reports.notebook import DatasetCharts
+    from tokenmill.store.manifest import Manifest
     from tokenmill.store.plan import Plan
 
 
@@ -82,15 +84,53 @@ class Dataset(_store.Dataset):
     @property
     def plot(self) -> DatasetCharts:
         """Charts of the dataset, drawn by Altair or Matplotlib: `dataset.plot.lengths()`."""
-        from tokenmill.reports.notebook import DatasetCharts
-
         return DatasetCharts(self)
 
     def _repr_html_(self) -> str:
         """Return a table and the lengths of up to 65,536 documents, for notebooks."""
-        from tokenmill.reports.notebook import dataset_card
-
         return dataset_card("Dataset", self.manifest, self.location, self)
+
+
+class DatasetCharts:
+    """Charts of a dataset, drawn by Altair or Matplotlib."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def lengths(self, library: Library | None = None) -> Any:
+        """Draw how many documents there are of each length in tokens.
+
+        This reads the index of every shard, and downloads it from a bucket. `library` is "altair"
+        or "matplotlib"; without it, Altair draws if it is installed.
+        """
+        from tokenmill.reports.lengths.counts import lengths_of_dataset
+
+        counts = lengths_of_dataset(self._dataset, lambda stage, done, total: None)
+        bins = counts.bins(per_octave=2)
+        title = f"Lengths of {counted(counts.num_documents, 'document')}"
+        names, documents = ("tokens of a document", "documents"), [each.documents for each in bins]
+        edges = [bins[0].low, *(each.high + 1 for each in bins)]
+        return histogram(title, names, edges, documents, library, logarithmic=True)
+
+
+def dataset_card(
+    title: str, manifest: Manifest, location: str, dataset: Dataset | None, built: str = ""
+) -> Html:
+    """The facts of a manifest, and if the dataset is in a folder, the lengths of some documents."""
+    from tokenmill.reports.contents import dataset_facts
+    from tokenmill.reports.lengths.counts import length_picture
+    from tokenmill.reports.samples import SMALL, sampled_lengths
+
+    facts = [*dataset_facts(manifest, location), ("sources", f"{len(manifest.sources):,}")]
+    facts += [("built in", built)] if built else []
+    facts += [("plans", ", ".join(dataset.plans) or "none")] if dataset is not None else []
+    if dataset is None or dataset.origin is not None or not dataset.num_documents:
+        return card(title, facts)
+    sample = sampled_lengths(dataset, *SMALL)
+    lengths, half = sample.counts.lengths, sample.counts.percentile(50)
+    text = f"{lengths[0]:,} to {lengths[-1]:,} tokens; half have at most {half:,}"
+    text += "" if sample.is_whole else f" (of {sample.documents:,} documents)"
+    return card(title, [*facts, ("lengths", text)], length_picture(sample.counts.bins(2)))
 
 
 def open(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.shapes import Quantity, ShapeOptions, shape_from
-from tokenmill.cli.tables import bar, print_facts, print_json, print_table
+from tokenmill.cli.tables import length_lines, print_facts, print_json, print_table
+from tokenmill.cli.terminal import columns_of
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about, make_options
 from tokenmill.core.values import counted, size_text
@@ -132,9 +134,7 @@ examples:
 def _print(found: Analysis) -> None:
     """Print the whole analysis."""
     print_facts(list(_facts(found)))
-    print("\nlengths of documents in tokens, and the share of documents and of tokens\n")
-    print("\n".join(_histogram(found)))
-    print()
+    print("", *length_lines(found.histogram), "", sep="\n")
     print_table(
         ["percentile", *map(str, found.percentiles)],
         [
@@ -149,8 +149,9 @@ def _print(found: Analysis) -> None:
     print()
     print_facts([("note", note) for note in _notes(found)])
     print(f"\nrecommended: sequences of {found.recommendation.sequence_length:,} tokens (*)")
+    width = min(columns_of(sys.stdout) or WIDTH, WIDTH)
     for reason in found.recommendation.reasons:
-        print(textwrap.fill(reason, WIDTH, initial_indent="- ", subsequent_indent="  "))
+        print(textwrap.fill(reason, width, initial_indent="- ", subsequent_indent="  "))
 
 
 def _facts(found: Analysis) -> Iterator[tuple[str, str]]:
@@ -189,16 +190,6 @@ def _model(shape: ModelShape) -> Iterator[tuple[str, str]]:
         vocabulary = f", with a vocabulary of {shape.vocabulary_size:,}"
     state = size_text(training_bytes(parameters))
     yield "state", f"{state} in training: {parameters:,} parameters{vocabulary}, with Adam's state"
-
-
-def _histogram(found: Analysis) -> Iterator[str]:
-    """One line per bin, its bar relative to the bin with the most documents."""
-    most = max(each.documents for each in found.histogram)
-    names = [f"{each.low:,} to {each.high:,}" for each in found.histogram]
-    width = max(map(len, names))
-    for name, each in zip(names, found.histogram, strict=True):
-        shares = f"{each.documents / found.documents:6.1%} {each.tokens / found.tokens:6.1%}"
-        yield f"{name:>{width}}  {bar(each.documents / most)}  {shares}"
 
 
 def _rows(found: Analysis) -> tuple[list[str], list[list[str]]]:

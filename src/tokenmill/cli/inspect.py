@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Decoder, Json
-from tokenmill.cli.tables import fact_lines, print_json, print_table
+from tokenmill.cli.tables import fact_lines, length_lines, print_json, print_table, with_bar
 from tokenmill.cli.terminal import painted, safe_text, use_colour
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
@@ -99,7 +99,9 @@ examples:
         if self.json:
             print_json(plan_values(report, place))
             return
-        print("\n".join([*plan_lines(report, place, verbose=True), "", *sequence_pictures(plan)]))
+        print("\n".join(plan_lines(report, place, verbose=True)))
+        if pictures := sequence_pictures(plan):
+            print("", *pictures, sep="\n")
 
     def _show_sequence(self, dataset: Dataset, name: str, number: int) -> None:
         from tokenmill.reports.sequence import view_sequence
@@ -118,6 +120,7 @@ examples:
         from tokenmill.cli.summary import exactness_text, subset_facts
         from tokenmill.reports.contents import count_subsets, dataset_facts, run_if_kept
         from tokenmill.reports.inspect import edge_views
+        from tokenmill.reports.samples import SMALL, sampled_lengths
 
         manifest, subsets = dataset.manifest, count_subsets(dataset)
         run = run_if_kept(dataset)
@@ -134,11 +137,20 @@ examples:
         if run is not None:
             facts.append(("encoded by", safe_text(run.engine)))
             facts.append(("exactness", exactness_text(run)))
-        print("\n".join(fact_lines([*facts, *subset_facts(subsets)], 11)), "\n")
+        print("\n".join(fact_lines([*facts, *subset_facts(subsets)], 11)) + "\n")
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
-        print_table(("source", "documents", "tokens", "rejected"), [*map(_counts, shown)])
+        header, rows = ["source", "documents", "tokens", "rejected"], [*map(_counts, shown)]
+        widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
+        for row, source in zip(rows, shown, strict=True):
+            share = source.counts.tokens / max(manifest.totals.tokens, 1)
+            row.append(with_bar(f"{share:6.1%}", share, sum(widths)))
+        print_table([*header, "share"], rows)
         if len(manifest.sources) > MAX_SHOWN_SOURCES:
             print(f"and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
+        if dataset.num_documents:
+            found = sampled_lengths(dataset, *SMALL)
+            sample = "" if found.is_whole else f", from {found.documents:,} documents"
+            print("", *length_lines(found.counts.bins(), sample), sep="\n")
         for number, first, last in edge_views(dataset, self.tokenizer):
             print(f"\ndocument {number} begins  {_one_line(first)}")
             print(f"{'':>10}and ends  {_one_line(last)}")
@@ -149,7 +161,7 @@ def _counts(source: SourceEntry) -> list[str]:
     counts = source.counts
     note = " (left out: damaged)" if source.quarantined else ""
     numbers = (counts.documents, counts.tokens, counts.num_rejected)
-    return [f"{source.name}{note}", *(f"{number:,}" for number in numbers)]
+    return [safe_text(source.name + note), *(f"{number:,}" for number in numbers)]
 
 
 def _marked(text: str) -> str:

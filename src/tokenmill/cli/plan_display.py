@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tokenmill.cli.tables import BAR, bar, fact_lines, table_lines
+from tokenmill.cli.tables import bar_room, fact_lines, table_lines, with_bar
 from tokenmill.cli.terminal import safe_text
+from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
-from tokenmill.packing.figures import Figures, figure_facts
+from tokenmill.packing.figures import Figures
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import PlanReport
 from tokenmill.packing.strategies import options_of_plan
@@ -29,7 +30,27 @@ def plan_lines(report: PlanReport, place: str = "", verbose: bool = False) -> li
 def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tuple[str, str]]:
     if verbose:
         yield "strategy", f"{options.packing}, long documents: {options.long_documents}"
-    yield from figure_facts(figures, options.length)
+    yield "documents", f"{figures.documents:,} with {counted(figures.tokens, 'token')}"
+    for reason, count in figures.left_out_documents.items():
+        tokens = figures.left_out_tokens[reason]
+        left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
+        yield "left out", f"{left_out}: {safe_text(reason)}"
+    full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
+    yield "sequences", f"{figures.sequences:,} of {options.length:,} tokens, {full}"
+    cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
+    if avoidable := _avoidable(figures):
+        yield "cut", f"{cut}; {avoidable:,} of these cuts could be avoided (see --compare)"
+    else:
+        why = "only documents longer than a sequence are cut"
+        yield "cut", f"{cut}; {why}" if figures.cuts else "no document"
+    for reason, tokens in figures.lost_tokens.items():
+        documents = figures.lost_documents[reason]
+        lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
+        yield "lost", f"{lost}: {safe_text(reason)}"
+    if figures.repeated_tokens:
+        yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
+    if figures.tokens_set_at_cuts:
+        yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
     if verbose:
         yield from _more_figures(options, figures)
 
@@ -37,7 +58,7 @@ def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tu
 def _more_figures(options: PackOptions, figures: Figures) -> Iterator[tuple[str, str]]:
     mean = figures.segments / max(figures.sequences, 1)
     yield "segments", f"{mean:.2f} per sequence, at most {figures.most_segments}"
-    yield "fill", f"{figures.fill:.4%}  {bar(figures.fill, '·')}"
+    yield "fill", with_bar(f"{figures.fill:.4%}", figures.fill, 14)
     if options.reserve:
         yield "reserved", f"{options.reserve} places per segment, padding until they are used"
     if figures.lower_bound is not None:
@@ -62,13 +83,14 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
     """A table of strategies sorted by row tokens, its legend, and a recommendation."""
     able = [(row, row.figures) for row in rows if row.figures is not None]
     able.sort(key=lambda pair: pair[1].row_tokens)
-    header = ["strategy", "sequences", f"{'fill':<{10 + BAR}}", "cuts", "avoidable", "lost"]
-    header += ["segments", "imbalance", "gap", "seconds"]
+    header = ["strategy", "sequences", "fill", "cuts", "avoidable", "lost", "segments", "imbalance"]
+    header += ["gap", "seconds"]
+    longest = max((len(row.packing) for row, _ in able), default=0)
     cells = [
         [
             row.packing,
             f"{figures.sequences:,}",
-            f"{figures.fill:.4%}  {bar(figures.fill, '·')}",
+            with_bar(f"{figures.fill:8.4%}", figures.fill, longest + 2),
             f"{figures.cuts:,}",
             f"{_avoidable(figures):,}",
             f"{sum(figures.lost_tokens.values()):,}",
@@ -138,18 +160,16 @@ def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
 
 
 def sequence_pictures(plan: Plan, most: int = 12) -> list[str]:
-    """Draw some sequences as bars: one shade per segment, dots for padding."""
-    width = 64
+    """Draw some sequences as bars on a terminal: one shade per segment, dots for padding."""
     lines: list[str] = []
-    length = plan.rows.length
-    if not len(plan):
+    if not (width := bar_room(32, 64)):
         return lines
-    for sequence in np.unique(np.linspace(0, len(plan) - 1, most).astype(int)).tolist():
-        segments = plan.segments(sequence)
-        edges = np.cumsum([0, *(tokens for _, _, tokens in segments)]) * width / length
+    length = plan.rows.length
+    for sequence, segments in plan.some_rows(most).items():
+        edges = np.cumsum([0, *segments]) * width / length
         edges = edges.clip(max=width)  # segments of a damaged plan can be longer than the row
         cells = ["·"] * width
         for number, (start, stop) in enumerate(itertools.pairwise(edges.round().astype(int))):
             cells[start:stop] = ["█▓▒░"[number % 4]] * (stop - start)
-        lines.append(f"{sequence:>12}  {''.join(cells)}  {len(segments)} segments")
+        lines.append(f"{sequence:>12}  {''.join(cells)}  {counted(len(segments), 'segment')}")
     return lines

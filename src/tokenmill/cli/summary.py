@@ -10,14 +10,8 @@ import msgspec
 
 from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
-from tokenmill.core.values import (
-    counted,
-    duration_text,
-    rounded,
-    size_text,
-    speed_text,
-    unknown_facts,
-)
+from tokenmill.cli.terminal import duration_text
+from tokenmill.core.values import counted, rounded, size_text, speed_text, unknown_facts
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from tokenmill.cli.terminal import BOLD, YELLOW, columns_of, painted, safe_text, use_colour
+from tokenmill.core.values import shortened
+
+if TYPE_CHECKING:
+    from tokenmill.reports.lengths.counts import Bin
 
 WARNINGS = ("rejected", "unknown", "lost", "failed", "damaged", "error")
 """Facts that are shown in yellow unless they begin with 0."""
 BAR = 20
 """Width of a full bar in characters."""
+SHORTEST_NAME = 12
+"""Characters of a name that a narrow terminal still shows."""
 
 
 def print_json(value: object) -> None:
@@ -72,11 +79,16 @@ def table_lines(
     """The lines of a table: the first column is aligned left, the others right.
 
     On a terminal, the header is bold, and so are rows whose first cell is `best` or ends with " *".
-    A table that is wider than the terminal becomes several, each with the first column.
+    A table that is wider than the terminal becomes several, each with the first column. Names in it
+    lose their middle if no other column would fit.
     """
     lines = [list(header), *([safe_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for block, columns in enumerate(_blocks(widths, columns_of(sys.stdout) or sys.maxsize)):
+    room = columns_of(sys.stdout) or sys.maxsize
+    widths[0] = min(widths[0], max(room - 2 - max(widths[1:], default=0), SHORTEST_NAME))
+    for line in lines:
+        line[0] = shortened(line[0], widths[0])
+    for block, columns in enumerate(_blocks(widths, room)):
         if block:
             yield ""
         for number, line in enumerate(lines):
@@ -104,3 +116,42 @@ def bar(share: float, empty: str = " ", width: int = BAR) -> str:
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, empty)
+
+
+def bar_room(beside: int, most: int = BAR) -> int:
+    """The width of bars with `beside` characters on their line; 0 except on a terminal with room.
+
+    TERM=dumb turns bars off.
+    """
+    columns = columns_of(sys.stdout)
+    if columns is None or os.environ.get("TERM") == "dumb" or columns < beside + 4:
+        return 0
+    return min(columns - beside, most)
+
+
+def with_bar(text: str, share: float, beside: int) -> str:
+    """A text with a bar of a share, if a terminal has room; `beside` characters precede them."""
+    room = bar_room(beside + len(text) + 2)
+    return f"{text}  {bar(share, '·', room)}" if room else text
+
+
+def bar_lines(rows: Sequence[tuple[str, float, str]]) -> Iterator[str]:
+    """A name, a bar and a text on each line; the bar of the largest value is the longest."""
+    most_of_name = max((columns_of(sys.stdout) or sys.maxsize) // 2 - 4, SHORTEST_NAME)
+    names = [shortened(safe_text(name), most_of_name) for name, _, _ in rows]
+    width, largest = max(map(len, names), default=0), max((row[1] for row in rows), default=0) or 1
+    room = bar_room(width + 4 + max((len(text) for *_, text in rows), default=0), 2 * BAR)
+    for name, (_, value, text) in zip(names, rows, strict=True):
+        drawn = f"{bar(value / largest, width=room)}  " if room else ""
+        yield f"{name:>{width}}  {drawn}{text}"
+
+
+def length_lines(bins: Sequence[Bin], sample: str = "") -> list[str]:
+    """The share of documents in each bin of lengths, as a bar, and the share of tokens."""
+    documents, tokens = sum(each.documents for each in bins), sum(each.tokens for each in bins)
+    rows = []
+    for each in bins:
+        shares = f"{each.documents / documents:6.1%} {each.tokens / tokens:6.1%}"
+        rows.append((f"{each.low:,} to {each.high:,}", each.documents, shares))
+    title = f"lengths in tokens, shares of documents and of tokens{sample}"
+    return [*folded(title, columns_of(sys.stdout) or sys.maxsize), "", *bar_lines(rows)]

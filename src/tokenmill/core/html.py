@@ -104,11 +104,7 @@ def card(title: str, pairs: Iterable[tuple[str, str]], picture: Html | None = No
     lines = [
         element(
             "tr",
-            element(
-                "th",
-                escaped(name),
-                style=f"{cell};font-weight:normal;white-space:nowrap;opacity:.65",
-            ),
+            element("th", escaped(name), style=f"{cell};font-weight:normal;opacity:.65"),
             element("td", escaped(value), style=cell),
         )
         for name, value in pairs

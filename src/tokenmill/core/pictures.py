@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 from tokenmill.core.html import Html, element, escaped
-from tokenmill.core.values import shortened
 
 WIDTH, HEIGHT, LABELS, ROW = 320, 48, 14, 12
 """Pixels: the size of a picture, of the line of labels below it, and of a row with its gap."""
@@ -25,7 +24,7 @@ def histogram(values: Sequence[float], first: str, last: str, title: str) -> Htm
         )
         for at, value in enumerate(values)
     ]
-    return _picture(title, first, last, bars)
+    return _picture(title, first, last, bars, HEIGHT)
 
 
 def curve(values: Sequence[float], first: str, last: str, title: str) -> Html:
@@ -41,7 +40,7 @@ def curve(values: Sequence[float], first: str, last: str, title: str) -> Html:
         stroke="currentColor",
         stroke_width="1.5",
     )
-    return _picture(title, first, last, [line])
+    return _picture(title, first, last, [line], HEIGHT)
 
 
 def share_bar(share: float, title: str) -> Html:
@@ -51,7 +50,7 @@ def share_bar(share: float, title: str) -> Html:
     return _svg(title, 8, [frame, element("rect", width=filled, height="8")])
 
 
-def rows(lengths: Sequence[Sequence[int]], row_length: int, title: str) -> Html:
+def rows(lengths: Sequence[Sequence[float]], row_length: float, title: str) -> Html:
     """Rows as bars, one below the other: their segments in two shades, and padding empty."""
     shapes = []
     for number, segments in enumerate(lengths):
@@ -60,27 +59,11 @@ def rows(lengths: Sequence[Sequence[int]], row_length: int, title: str) -> Html:
             stop = min(WIDTH * tokens / row_length, WIDTH)
             if stop - start < 1 and at < len(segments):
                 continue  # too narrow to see: drawn with the next one
-            place = {"x": f"{start:.1f}", "y": str(number * ROW), "height": str(ROW - 2)}
-            width = f"{stop - start:.1f}"
-            shapes.append(element("rect", width=width, opacity=next(shades), **place))
+            x, width = f"{start:.1f}", f"{stop - start:.1f}"
+            place = {"y": str(number * ROW), "height": str(ROW - 2), "opacity": next(shades)}
+            shapes.append(element("rect", x=x, width=width, **place))
             start = stop
     return _picture(title, title, "", shapes, len(lengths) * ROW)
-
-
-def bars(values: Sequence[tuple[str, float, str]], title: str) -> Html:
-    """Bars from the left, one below the other: their names, values, and the values as texts."""
-    top = max((value for _, value, _ in values), default=0) or 1
-    half, shapes = WIDTH // 2, []
-    for number, (name, value, text) in enumerate(values):
-        below = {"y": str((number + 1) * ROW - 3), "font_size": "10"}
-        width = f"{(WIDTH - half - 50) * value / top:.1f}"
-        label = escaped(shortened(name, 28))
-        shapes += [
-            element("text", label, x=str(half - 6), text_anchor="end", **below),
-            element("rect", x=str(half), y=str(number * ROW), width=width, height=str(ROW - 2)),
-            element("text", escaped(text), x=str(WIDTH), text_anchor="end", **below),
-        ]
-    return _picture(title, title, "", shapes, len(values) * ROW)
 
 
 def attention_mask(segments: Sequence[tuple[int, int]], length: int, title: str) -> Html:
@@ -95,9 +78,7 @@ def attention_mask(segments: Sequence[tuple[int, int]], length: int, title: str)
     return _svg(title, WIDTH, [frame, *shapes])
 
 
-def _picture(
-    title: str, first: str, last: str, shapes: Sequence[Html], height: int = HEIGHT
-) -> Html:
+def _picture(title: str, first: str, last: str, shapes: Sequence[Html], height: int) -> Html:
     below = {"y": str(height + LABELS - 4), "font_size": "10", "opacity": "0.65"}
     labels = [
         element("text", escaped(first), x="0", **below),

@@ -109,13 +109,10 @@ class Batches:
     def card(self, title: str) -> Html:
         """The next step, the size of a batch and where its rows come from, for notebooks."""
         steps, rows = self.schedule.num_steps, " or ".join(map(str, self.schedule.row_counts))
-        plans = [
-            f"{reader.dataset.location}, plan {reader.plan.folder.name}" for reader in self._readers
-        ]
+        plans = [f"{each.dataset.location}, plan {each.plan.folder.name}" for each in self._readers]
         facts = [
             ("next step", f"{self.step:,}" + ("" if steps is None else f" of {steps:,}")),
-            ("global batch", f"{rows} rows, for {counted(self.world_size, 'rank')}"),
-            ("this rank", f"{self.rank}"),
+            ("batch", f"{rows} rows, for rank {self.rank} of {self.world_size}"),
             ("rows from", "\n".join(plans)),
             ("columns", ", ".join(self.options.columns)),
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,7 +10,6 @@ import numpy.typing as npt
 
 from tokenmill.core.errors import InternalError
 from tokenmill.core.records import Int64Array
-from tokenmill.core.values import counted, safe_text
 from tokenmill.kernels import sequences as kernel
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.packing.long_documents import SPLITTING, CutBooks, kept_range, set_at_cuts
@@ -89,31 +87,6 @@ class Figures(Totals, kw_only=True):
     def avoidable_cuts(self) -> int:
         """Cuts beyond the minimum for documents longer than a sequence."""
         return self.cuts - self.unavoidable_cuts
-
-
-def figure_facts(figures: Figures, length: int) -> Iterator[tuple[str, str]]:
-    """The figures in plain words; sequences have `length` tokens."""
-    yield "documents", f"{figures.documents:,} with {counted(figures.tokens, 'token')}"
-    for reason, count in figures.left_out_documents.items():
-        tokens = figures.left_out_tokens[reason]
-        left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
-        yield "left out", f"{left_out}: {safe_text(reason)}"
-    full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
-    yield "sequences", f"{figures.sequences:,} of {length:,} tokens, {full}"
-    cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
-    if (avoidable := figures.avoidable_cuts) > 0:
-        yield "cut", f"{cut}; {avoidable:,} of these cuts could be avoided (see --compare)"
-    else:
-        why = "only documents longer than a sequence are cut"
-        yield "cut", f"{cut}; {why}" if figures.cuts else "no document"
-    for reason, tokens in figures.lost_tokens.items():
-        documents = figures.lost_documents[reason]
-        lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
-        yield "lost", f"{lost}: {safe_text(reason)}"
-    if figures.repeated_tokens:
-        yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
-    if figures.tokens_set_at_cuts:
-        yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import OutputConflictError, UserError
-from tokenmill.core.html import card
 from tokenmill.core.options import OptionError
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
@@ -21,7 +20,7 @@ from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
 from tokenmill.packing.document_choice import Chosen, DocumentChoice
-from tokenmill.packing.figures import Figures, Ledger, figure_facts
+from tokenmill.packing.figures import Figures, Ledger
 from tokenmill.packing.long_documents import Boundaries, check_window_size
 from tokenmill.packing.options import PackOptions, warn_of_short_sequences
 from tokenmill.packing.strategies import objections
@@ -69,9 +68,8 @@ class PlanReport:
         return f"<PlanReport {str(self.plan.folder)!r}: {rows}>"
 
     def _repr_html_(self) -> str:
-        """Return a table and a picture of some rows, for notebooks."""
-        facts = figure_facts(self.figures, self.plan.rows.length)
-        return card(f"Plan {self.plan.folder.name}", facts, self.plan.picture())
+        """Return the table and the picture of the plan, for notebooks."""
+        return self.plan._repr_html_()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.reports.lengths.counts import LengthCounts
@@ -24,6 +25,8 @@ T = TypeVar("T")
 BLOCK_DOCUMENTS = 1 << 10
 BLOCK_TOKENS = 1 << 14
 BLOCK_SEQUENCES = 1 << 8
+SMALL = (1 << 16, 64)
+"""Documents and shards of a sample that is drawn in milliseconds."""
 MOST_DISTANT_SHARDS = 8
 """Shards of a dataset in a bucket to look at: each is downloaded."""
 
@@ -45,16 +48,19 @@ def near_shards(dataset: Dataset) -> list[Shard]:
     return _evenly(dataset.shards, MOST_DISTANT_SHARDS)
 
 
-def sampled_lengths(dataset: Dataset, most: int) -> SampledLengths:
-    """Lengths of about `most` documents; of all, if there are no more.
+def sampled_lengths(dataset: Dataset, most: int, most_shards: int = 1 << 30) -> SampledLengths:
+    """Lengths of about `most` documents, in up to `most_shards`; of all, if there are no more.
 
     Raises:
         VerificationError: an index is damaged.
     """
-    shards = near_shards(dataset)
+    shards = _evenly(near_shards(dataset), most_shards)
     step = max(sum(shard.entry.documents for shard in shards) // most, 1)
     parts = [part for shard in shards for part in _blocks(_lengths(shard), BLOCK_DOCUMENTS, step)]
     found = LengthCounts.of([np.concatenate(parts)] if parts else [])
+    if len(found.lengths) and found.lengths[0] < 1:
+        why = "it contains a document without tokens"
+        raise VerificationError("a token index is damaged", where=dataset.location, why=why)
     seen = found.num_documents
     if seen == dataset.num_documents:
         return SampledLengths(found, seen, is_whole=True)

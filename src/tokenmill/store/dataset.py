@@ -78,19 +78,9 @@ class Shard:
             raise VerificationError(
                 "a token index belongs to a different shard", where=str(path), why=why
             )
-        return self._all_positive(lengths)
-
-    def some_lengths(self, most: int) -> Int64Array:
-        """Read the lengths of at most `most` documents in the middle of the shard."""
-        lengths = self.index[: 4 * self.entry.documents].view("<i4")
-        first = max(len(lengths) - most, 0) // 2
-        return self._all_positive(lengths[first : first + most].astype(np.int64))
-
-    def _all_positive(self, lengths: Int64Array) -> Int64Array:
         if (lengths < 1).any():
             why = "it contains a document without tokens"
-            where = str(self.path("idx"))
-            raise VerificationError("a token index is damaged", where=where, why=why)
+            raise VerificationError("a token index is damaged", where=str(path), why=why)
         return lengths
 
     @cached_property

@@ -27,8 +27,9 @@ import numpy.typing as npt
 import xxhash
 
 from tokenmill.core import pictures
+from tokenmill.core.charts import Library, histogram
 from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
-from tokenmill.core.html import Html, card
+from tokenmill.core.html import card
 from tokenmill.core.paths import is_safe_path, local_path
 from tokenmill.core.records import Int64Array, Sequences
 from tokenmill.core.suggestions import nearest
@@ -46,7 +47,6 @@ from tokenmill.store.files import (
 )
 from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import UNFINISHED_PLAN, refuse_strangers
-from tokenmill.store.plan_charts import PlanCharts
 from tokenmill.store.row_format import RowFormat
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ PLAN_VERSION = 2
 ARRAYS = ("offsets", "documents", "starts", "lengths")
 MAX_NAME_BYTES = 200
 """Of a plan's name. File systems allow 255, and temporary names are longer."""
-MOST_DRAWN = 8
-"""Rows in a picture of a plan."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _FILES = {PLAN_NAME, *(f"{name}.npy" for name in ARRAYS)}
 
@@ -216,31 +214,29 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Return a table and a picture of some rows, for notebooks. Reads only these rows."""
-        return card(f"Plan {self.folder.name}", self.facts(), self.picture())
-
-    def facts(self) -> list[tuple[str, str]]:
-        """The name and value of each thing to know first, from plan.json."""
-        manifest, options = self.manifest, self.manifest.options
+        manifest, options, figures = self.manifest, self.manifest.options, self.manifest.figures
         try:
-            fill = f"{1 - manifest.figures['padding'] / manifest.figures['row_tokens']:.2%}"
-        except (LookupError, TypeError, ZeroDivisionError):  # an empty plan, or a damaged one
+            fill = f"{1 - figures['padding'] / figures['row_tokens']:.2%}"
+            fill += f", with {counted(figures['cuts'], 'cut')}"
+        except (LookupError, TypeError, ValueError, ZeroDivisionError):  # empty, or damaged
             fill = "unknown"
         mean = manifest.num_segments / max(len(self), 1)
-        return [
+        facts = [
             ("rows", f"{len(self):,} of {self.rows.length:,} tokens"),
             ("fill", fill),
             ("segments", f"{manifest.num_segments:,}, {mean:.1f} per row"),
             ("strategy", f"{options.get('packing')}, documents: {options.get('long_documents')}"),
             ("id", manifest.plan_id),
         ]
+        rows = list(self.some_rows(8).values())
+        title = f"{len(rows)} of {counted(len(self), 'row')}: segments in shades, padding empty"
+        picture = pictures.rows(rows, self.rows.length, title)
+        return card(f"Plan {self.folder.name}", facts, picture)
 
-    def picture(self) -> Html:
-        """Some rows as bars, from the first to the last."""
-        numbers = np.unique(np.linspace(0, len(self) - 1, MOST_DRAWN).astype(int)).tolist()
-        numbers = numbers if len(self) else []
-        found = [[length for _, _, length in self.segments(number)] for number in numbers]
-        title = f"{len(found)} of {counted(len(self), 'row')}: segments in shades, padding empty"
-        return pictures.rows(found, self.rows.length, title)
+    def some_rows(self, most: int) -> dict[int, list[int]]:
+        """The lengths of segments in some sequences, from the first to the last."""
+        numbers = np.unique(np.linspace(0, len(self) - 1, most if len(self) else 0, dtype=int))
+        return {row: [length for *_, length in self.segments(row)] for row in numbers.tolist()}
 
     def segments(self, sequence: int) -> list[tuple[int, int, int]]:
         """Return (document, start, length) of each segment of a sequence, in tokens.
@@ -297,6 +293,27 @@ class Plan:
             return open_listed(self.folder, file, self.manifest.files, kinds, length)
         except ValueError as error:
             raise self.damaged(str(error), self.folder / file) from error
+
+
+class PlanCharts:
+    """Charts of a plan, drawn by Altair or Matplotlib."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def fill(self, library: Library | None = None) -> Any:
+        """Draw how many rows there are of each fill: the share of a row that is not padding.
+
+        `library` is "altair" or "matplotlib"; without it, Altair draws if it is installed.
+        """
+        plan = self._plan
+        plan.check_offsets()
+        sizes = np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64)
+        percent = 100 * sizes // plan.rows.row_lengths_of(sizes)
+        counts = np.bincount(percent.clip(max=99), minlength=100)
+        least, title = int((counts > 0).argmax()), f"Fill of {counted(len(plan), 'row')}"
+        names = ("filled with tokens, %", "rows")
+        return histogram(title, names, range(least, 101), counts[least:].tolist(), library)
 
 
 def open_plan(dataset: Dataset | str | Path, name: str | Path | None = None) -> Plan:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Json, Section
-from tokenmill.cli.tables import print_facts, print_json, print_table
+from tokenmill.cli.tables import bar_lines, bar_room, print_facts, print_json, print_table
 from tokenmill.cli.tokenizers.facts import WHICH, RankFile
 from tokenmill.core.options import about
 from tokenmill.core.values import size_text
@@ -119,6 +119,9 @@ def _print(report: Report) -> None:
     if report.by is not None:
         print()
         _print_groups(report, names)
+    if bar_room(0):
+        print("\nbytes per token\n")
+        print("\n".join(bar_lines(list(_bars(report, names)))))
     print()
     _print_examples(report, names)
     print()
@@ -239,6 +242,17 @@ def _print_groups(report: Report, names: Sequence[str]) -> None:
             rows.insert(0, ["Gini", *(_ratio(each.gini) for each in unequal)])
         print()
         print_table(["inequality", *names], rows)
+
+
+def _bars(report: Report, names: Sequence[str]) -> Iterator[tuple[str, float, str]]:
+    """Bytes per token of each tokenizer, group by group if there are any."""
+    first = report.tokenizers[0]
+    groups = list(first.groups.items())[: MAX_SHOWN_GROUPS // len(names)]
+    for group, _ in groups or [("", first.texts)]:
+        for name, found in zip(names, report.tokenizers, strict=True):
+            figures = found.groups[group] if groups else found.texts
+            label = f"{group} {name}" if groups else name
+            yield label, figures.bytes_per_token.value or 0.0, _ratio(figures.bytes_per_token)
 
 
 def _print_examples(report: Report, names: Sequence[str]) -> None:

@@ -13,14 +13,13 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.html import card
 from tokenmill.core.records import Advance, FloatArray
-from tokenmill.core.values import counted
 from tokenmill.packing.costs import ModelShape
 from tokenmill.reports.lengths.advice import Recommendation, recommend
 from tokenmill.reports.lengths.counts import (
     PERCENTILES,
     Bin,
     LengthCounts,
-    length_chart,
+    length_picture,
     lengths_of_dataset,
 )
 from tokenmill.reports.lengths.figures import (
@@ -87,16 +86,15 @@ class Analysis:
 
     def _repr_html_(self) -> str:
         """Return a table and a histogram of lengths, for notebooks."""
-        is_known = self.sampled is None or self.sampled.is_whole
-        documents = f"{self.documents:,} with {counted(self.tokens, 'token')}"
-        half = f"half of the documents have at most {self.percentiles[50]:,}"
+        about = "" if self.sampled is None or self.sampled.is_whole else "about "
+        half = f"half have at most {self.percentiles[50]:,}"
         facts = [
             ("corpus", self.corpus),
-            ("documents", documents if is_known else f"about {documents}, from a sample"),
+            ("documents", f"{about}{self.documents:,} with {self.tokens:,} tokens"),
             ("lengths", f"{self.shortest:,} to {self.longest:,} tokens; {half}"),
             ("recommended", f"sequences of {self.recommendation.sequence_length:,} tokens"),
         ]
-        return card("Analysis of lengths", facts, length_chart(self.histogram).picture())
+        return card("Analysis of lengths", facts, length_picture(self.histogram))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenmill.core.charts import Histogram
+from tokenmill.core.html import Html
+from tokenmill.core.pictures import histogram
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.core.values import counted
 from tokenmill.store.dataset import Dataset
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
-MOST_SHARDS, MOST_DOCUMENTS = 64, 1 << 16
-"""Of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,10 @@ class Bin:
     tokens: int
 
 
-def length_chart(bins: Sequence[Bin]) -> Histogram:
-    """A chart of the documents in each bin, on a logarithmic axis."""
-    counts = [each.documents for each in bins]
-    return Histogram(
-        title=f"Lengths of {counted(sum(counts), 'document')}",
-        x="tokens of a document",
-        y="documents",
-        edges=[bins[0].low, *(each.high + 1 for each in bins)],
-        counts=counts,
-        logarithmic=True,
-    )
+def length_picture(bins: Sequence[Bin]) -> Html:
+    """A small picture of the documents in each bin."""
+    first, last = f"{bins[0].low:,}", f"{bins[-1].high + 1:,} tokens"
+    return histogram([each.documents for each in bins], first, last, "lengths of documents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +124,3 @@ def lengths_of_dataset(dataset: Dataset, advance: Advance) -> LengthCounts:
 
     dataset.announce_pass()
     return LengthCounts.of(parts())
-
-
-def some_lengths(dataset: Dataset) -> LengthCounts:
-    """The lengths of at most 65,536 documents: of all, or of those in the middle of some shards."""
-    shards = dataset.shards[:: -(-len(dataset.shards) // MOST_SHARDS)]
-    most = MOST_DOCUMENTS // len(shards)
-    return LengthCounts.of(shard.some_lengths(most) for shard in shards)

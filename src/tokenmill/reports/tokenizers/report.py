@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill.core import pictures
-from tokenmill.core.charts import Library, Scatter
+from tokenmill.core.charts import Library, scatter
 from tokenmill.core.errors import UserError
 from tokenmill.core.html import card
 from tokenmill.core.records import Advance
@@ -124,48 +124,38 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return a table and bars of bytes per token, for notebooks."""
-        facts, bars = [("text", self.corpus)], []
-        names = short_names([found.tokenizer for found in self.tokenizers])
-        for name, found in zip(names, self.tokenizers, strict=True):
-            texts = found.texts
-            figures = [f"{found.tokens.vocabulary_size:,} ids", f"{texts.tokens:,} tokens"]
-            if texts.fertility.value is not None:
-                figures.append(f"{texts.fertility.value:.2f} per word")
-            facts.append((name, ", ".join(figures)))
-            value = texts.bytes_per_token.value or 0.0
-            bars.append((name, value, f"{value:.2f}"))
-        return card("Tokenizers", facts, pictures.bars(bars, "bytes per token; more is better"))
+        facts = [("text", self.corpus)]
+        for name, size, value in self.points():
+            facts.append((name, f"{size:,} ids, {value:.2f} bytes per token"))
+        values = [value for *_, value in self.points()]
+        title = "bytes per token, in the order of the table; more is better"
+        bars = pictures.rows([[value] for value in values], max(values) or 1, title)
+        return card("Tokenizers", facts, bars)
+
+    def points(self) -> list[tuple[str, int, float]]:
+        """The name, the size of the vocabulary and the bytes per token of each tokenizer."""
+        names = short_names([each.tokenizer for each in self.tokenizers])
+        return [
+            (safe_text(name), each.tokens.vocabulary_size, each.texts.bytes_per_token.value or 0.0)
+            for name, each in zip(names, self.tokenizers, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportCharts:
-    """Charts of a report, drawn by Altair or Matplotlib, whichever is installed."""
+    """Charts of a report, drawn by Altair or Matplotlib."""
 
     report: Report
 
     def pareto(self, library: Library | None = None) -> Any:
-        """Draw the vocabulary of each tokenizer against its bytes per token.
+        """Draw the bytes per token of each tokenizer against the size of its vocabulary.
 
         A line goes through the efficient ones: no other has more bytes per token with as small a
-        vocabulary.
-
-        Args:
-            library: "altair" or "matplotlib". None: Altair if it is installed.
-
-        Returns:
-            An `altair.LayerChart` or a `matplotlib.figure.Figure`.
-
-        Raises:
-            UserError: the library is not installed.
+        vocabulary. `library` is "altair" or "matplotlib"; without it, Altair draws if it is
+        installed.
         """
-        found = self.report.tokenizers
-        names = short_names([each.tokenizer for each in found])
-        points = [
-            (safe_text(name), each.tokens.vocabulary_size, each.texts.bytes_per_token.value or 0.0)
-            for name, each in zip(names, found, strict=True)
-        ]
-        title = "Vocabulary and bytes per token"
-        return Scatter(title, "size of the vocabulary", "bytes per token", points).draw(library)
+        axes = ("size of the vocabulary", "bytes per token")
+        return scatter("Vocabulary and bytes per token", axes, self.report.points(), library)
 
 
 def short_names(names: Sequence[str]) -> list[str]:
