@@ -132,9 +132,9 @@ def test_loaders_show_their_progress_and_their_rows(report: Any) -> None:
     next(iter(batches))
     assert repr(batches) == "<Batches: 2 steps, rank 0 of 1>"
     expected = {
-        "next step": "1 of 2",
+        "step": "1 of 2",
         "batch": "2 rows, for rank 0 of 1",
-        "rows from": f"{report.out}, plan best-fit-5",
+        "data": f"{report.out}, plan best-fit-5",
         "columns": "input_ids, labels",
     }
     assert card(batches) == {"": "Batches"} | expected
@@ -149,7 +149,7 @@ def test_a_loader_without_a_known_end_is_shown_without_progress(report: Any) -> 
     source = tokenmill.MixtureSource(dataset=report.dataset, plan=report.plans[0].plan)
     batches = tokenmill.mix_batches([source], batch_size=2)
     assert repr(batches) == "<Batches: no known end, rank 0 of 1>"
-    assert card(batches)["next step"] == "0"
+    assert card(batches)["step"] == "0"
     assert heights(batches) == []
 
 

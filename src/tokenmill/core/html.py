@@ -109,7 +109,8 @@ def card(title: str, pairs: Iterable[tuple[str, str]], picture: Html | None = No
         )
         for name, value in pairs
     ]
-    table_ = element("table", *lines, style="border-collapse:collapse;border:0;margin:.3em 0")
+    style = "border-collapse:collapse;border:0;margin:.3em 0;color:inherit"
+    table_ = element("table", *lines, style=style)
     heading = element("strong", escaped(title))
     drawn = [picture] if picture is not None else []
     return element("div", heading, table_, *drawn, style="font-size:.9em")

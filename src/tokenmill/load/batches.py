@@ -111,9 +111,9 @@ class Batches:
         steps, rows = self.schedule.num_steps, " or ".join(map(str, self.schedule.row_counts))
         plans = [f"{each.dataset.location}, plan {each.plan.folder.name}" for each in self._readers]
         facts = [
-            ("next step", f"{self.step:,}" + ("" if steps is None else f" of {steps:,}")),
+            ("step", f"{self.step:,}" + ("" if steps is None else f" of {steps:,}")),
             ("batch", f"{rows} rows, for rank {self.rank} of {self.world_size}"),
-            ("rows from", "\n".join(plans)),
+            ("data", "\n".join(plans)),
             ("columns", ", ".join(self.options.columns)),
         ]
         return card(title, facts, share_bar(self.step / steps, "steps taken") if steps else None)
