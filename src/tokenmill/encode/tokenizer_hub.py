@@ -67,7 +67,7 @@ def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
         commit = path.parent.name
         if path.name == CONFIG_NAME:
             return _folder(hub, spec, commit, max_bytes, refusal is not None), commit
-        for extra in (CONFIG_NAME, "special_tokens_map.json", CHAT_TEMPLATE_NAME):
+        for extra in (CONFIG_NAME, "config.json", "special_tokens_map.json", CHAT_TEMPLATE_NAME):
             _get_optional(get, extra, commit)
     except UserError:
         raise

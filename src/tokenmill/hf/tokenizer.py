@@ -56,6 +56,7 @@ from tokenmill.run.recipe.tokenizer_section import (
     CausalLMConfig,
     check_section,
     load_section,
+    with_length,
 )
 
 DATASET_BATCH_ROWS = 10_000
@@ -109,8 +110,9 @@ class CausalLMTokenizer:
         self._workers = Workers()
         with logging_at(self.config.verbose_level):
             self._file = require_harmless(load_tokenizer_file(given))
-            self._encoder = ExactEncoder(self._file, engine, self._sampling())
             named = given if self._file.tokenizer is None else self._file.tokenizer
+            self.config = with_length(self.config, named, self._file.origin, logger.info)
+            self._encoder = ExactEncoder(self._file, engine, self._sampling())
             conventions = Conventions(named, self._file, self._encoder.reference)
             self._rule = conventions.rule(self.config)
             self._form = RowFormat.of(self.config)
