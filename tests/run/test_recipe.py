@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,26 +213,67 @@ def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "why"),
+    ("text", "place", "why", "hint"),
     [
         ("a: 1\nb: [c\nd: e\n", ", line 3, column 2", "expected ',' or ']', but got ':', while "
-         "parsing a flow sequence that begins in line 2"),
-        ("a: b: c", ", line 1, column 5", "mapping values are not allowed here"),
-        ("read:\n  keep: []\nread: {}\n", ", line 3, column 1", "'read' is given twice"),
+         "parsing a flow sequence that begins in line 2",
+         "close the bracket, and quote texts with brackets or commas"),
+        ("a: b: c", ", line 1, column 5", "mapping values are not allowed here",
+         "quote texts with a colon, and write a space after the colon of an option"),
+        ("read:\n  keep: []\nread: {}\n", ", line 3, column 1", "'read' is given twice",
+         "keep one of them"),
         ("!!python/object/apply:os.getcwd []", ", line 1, column 1", "could not determine a "
-         "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'"),
+         "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'",
+         "remove the tag, which begins with !"),
+        ("a: *.jsonl", ", line 1, column 5", "expected alphabetic or numeric character, but found "
+         "'.'", "quote texts that begin with *, such as '*.jsonl'"),
+        ("a:\n\tb: c", ", line 2, column 1", r"found character '\t' that cannot start any token",
+         "indent with spaces, not with tabs"),
+        ("a:\n  b: c\n d: e", ", line 3, column 2", "expected <block end>, but found '<block "
+         "mapping start>', while parsing a block mapping that begins in line 1",
+         "indent all options of a section alike"),
+        ("a: 2026-13-01", ", line 1, column 4", "'2026-13-01' is not a valid date or number",
+         "correct it, or quote it if it is a text"),
+        ("a: {b} {c}", ", line 1, column 8", "expected <block end>, but found '{'",
+         "indent with spaces, and quote texts with : # * & % or brackets"),
+        ("a: " + "[" * 100_000, ", line 1, column 53", "values are nested over 50 levels deep",
+         "close the brackets; a recipe has options in sections, no deeper"),
     ],
 )  # fmt: skip
 def test_text_that_is_no_plain_yaml_is_refused_at_its_place(
-    tmp_path: Path, text: str, place: str, why: str
+    tmp_path: Path, text: str, place: str, why: str, hint: str
 ) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
         load_recipe(path)
     assert str(caught.value) == (
-        f"cannot read the recipe\n  where: {path}{place}\n  why: {why}\n"
-        "  next: indent with spaces, and quote texts with : # * & % or brackets"
+        f"cannot read the recipe\n  where: {path}{place}\n  why: {why}\n  next: {hint}"
     )
+
+
+EIGHT = ", ".join(["*{0}"] * 8)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, y]\n"
+        + "".join(f"{b}: &{b} [{EIGHT.format(a)}]\n" for a, b in pairwise("abcdefgh")),
+        f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 11)}]\n",
+        "a: &a [*a]\n",
+    ],
+    ids=["of aliases", "of a long text", "of itself"],
+)  # fmt: skip
+def test_aliases_cannot_make_a_small_recipe_large(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"aliases repeat over 1,048,576 characters") as caught:
+        load_recipe(write(tmp_path, text))
+    assert caught.value.hint == "write the values out instead of repeating them with *"
+
+
+def test_aliases_may_repeat_values(tmp_path: Path) -> None:
+    path = write(tmp_path, "read: &a {keep: &b [url]}\nchat: {<<: *a, loss_on: *b}\n")
+    read = {"keep": ["url"]}
+    assert load_recipe(path) == {"read": read, "chat": {**read, "loss_on": ["url"]}}
 
 
 def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
