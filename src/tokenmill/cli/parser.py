@@ -59,6 +59,16 @@ class Section(NamedTuple):
         return {f"{self.prefix}{name}".replace("_", "-"): each for name, each in found.items()}
 
 
+class Flag(NamedTuple):
+    """A flag of a command."""
+
+    name: str
+    help: str
+    values: tuple[str, ...]
+    """Its values if they are a choice."""
+    takes_value: bool
+
+
 class StoreOptions(msgspec.Struct, kw_only=True):
     """S3-compatible stores, public buckets."""
 
@@ -145,15 +155,15 @@ class Parser(argparse.ArgumentParser):
             command, given=values, command_line=(*self.prog.split()[1:], *words)
         ), stores
 
-    def words(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
-        """Each flag with its description, its values if they are a choice, and if it takes one."""
+    def flags(self) -> Iterator[Flag]:
+        """All flags that the help shows."""
         for action in self._actions:
             option = self._flags.get(action.dest, ("", None))[1]
-            about_it = option.description if option is not None else str(action.help)
-            choices = option.choices if option is not None and action.nargs != 0 else ()
-            for flag in (flag for flag in action.option_strings if flag.startswith("--")):
-                if action.help != argparse.SUPPRESS:
-                    yield flag, about_it, choices, action.nargs != 0
+            text = option.description if option is not None else str(action.help)
+            values = option.choices if option is not None and action.nargs != 0 else ()
+            for flag in action.option_strings:
+                if flag.startswith("--") and action.help != argparse.SUPPRESS:
+                    yield Flag(flag, text, values, action.nargs != 0)
 
     def in_flags(self, error: OptionError) -> UserError:
         """The error about options as the user of this command typed them."""

@@ -129,7 +129,7 @@ class Session:
                 limit=self.limit,
                 careful=work.crashes > 0,
             )
-            self._workers.start(assignment, self.queue.upcoming())
+            self._workers.start(assignment)
 
     def _hear(self, worker: int, event: Event) -> None:
         match event:

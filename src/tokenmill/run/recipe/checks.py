@@ -16,7 +16,7 @@ from tokenmill.core.options import UNKNOWN, OptionError, Problem, Ref, convert, 
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
 from tokenmill.packing.options import PackOptions
-from tokenmill.read.per_input import Choice, patterns_of
+from tokenmill.read.per_input import parted
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import give
@@ -291,9 +291,8 @@ def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
     if read.separator == "":
         yield Problem("read.separator", "must not be empty")
     yield from _per_input_conflicts(read)
-    texts = (
-        [] if read.transform else [read.text, *(name for _, name in patterns_of(read.text_field))]
-    )
+    own = [name for _, name in parted(read.text_field)[1]]
+    texts = [] if read.transform else [read.text, *own]
     if read.text_template is not None:
         if read.transform:
             yield Problem("read.transform", "cannot be combined with {}", TEMPLATE)
@@ -306,21 +305,17 @@ def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
 
 def _per_input_conflicts(read: ReadOptions) -> Iterator[Problem]:
     for name in ("format", "text_field"):
-        choice: Choice = getattr(read, name)
-        plain = [
-            each for each in ([choice] if isinstance(choice, str) else choice) if "=" not in each
-        ]
-        if not choice or "" in plain:
+        plain, patterns = parted(getattr(read, name))
+        if "" in plain or not (plain or patterns):
             yield Problem(f"read.{name}", "must not be empty")
         if len(plain) > 1:
             rule = "got {}; only one can be for all inputs, write GLOB=NAME for some"
             yield Problem(f"read.{name}", rule, " and ".join(plain))
-        if not all(glob and value for glob, value in patterns_of(choice)):
+        if not all(glob and value for glob, value in patterns):
             yield Problem(f"read.{name}", "a pattern is GLOB=NAME, such as '*.csv=body'")
     if read.transform and not isinstance(read.text_field, str):
-        yield Problem(
-            "read.text_field", "patterns cannot be combined with {}", Ref("read.transform")
-        )
+        rule = "patterns cannot be combined with {}"
+        yield Problem("read.text_field", rule, Ref("read.transform"))
 
 
 def _field_conflicts(read: ReadOptions, texts: Sequence[str]) -> Iterator[Problem]:

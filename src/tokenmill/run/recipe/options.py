@@ -23,7 +23,7 @@ from tokenmill.encode.words.splits import (
 from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.per_input import PerInput, default_of, simplest
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
@@ -151,8 +151,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        for name in ("format", "text_field"):
-            msgspec.structs.force_setattr(self, name, simplest(getattr(self, name)))
+        for name in ("format", "text_field"):  # datasets have always stored a single one as a text
+            choice = getattr(self, name)
+            if not isinstance(choice, str) and len(choice) == 1 and "=" not in choice[0]:
+                msgspec.structs.force_setattr(self, name, choice[0])
 
     @property
     def per_input(self) -> PerInput:
@@ -162,7 +164,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The text field of inputs that match no pattern."""
-        return default_of(self.text_field, "text")
+        return self.per_input.text
 
     @property
     def fields(self) -> Fields:
