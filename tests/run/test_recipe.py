@@ -102,7 +102,17 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ),
         (
             {"read": {"validation": 1}},
-            "read.validation: got 1; must be a number, at least 0 and below 1, e.g. 0.1%",
+            "read.validation: got 1; must be a number, at least 0 and below 1, e.g. 0.1%; did you "
+            "mean 1%?",
+        ),
+        (
+            {"limits": {"max_bad": "2.5"}},
+            "limits.max_bad: got '2.5'; must be a number, at least 0 and below 1, e.g. 0.01%; did "
+            "you mean 2.5%?",
+        ),
+        (
+            {"limits": {"max_bad": 100}},
+            "limits.max_bad: got 100; must be a number, at least 0 and below 1, e.g. 0.01%",
         ),
         (
             {"read": {"validation": "half"}},

@@ -14,6 +14,7 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
 from __future__ import annotations
 
 import functools
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -285,6 +286,8 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         if isinstance(error, msgspec.ValidationError) or not str(error):
             allowed = valid_values(option.hint)
         why = f"must be {allowed}" if allowed else str(error)
+        if "%" in allowed and re.fullmatch(r"[1-9]\d?(\.\d+)?", str(value)):
+            why += f"; did you mean {value}%?"
         if option.item and str in option.kinds and isinstance(value, list) and len(value) == 1:
             value = value[0]
         problems.append(Problem(path, "got {!r}; {}", value, why))

@@ -15,7 +15,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.options import UNKNOWN, OptionError, Problem, Ref, convert, missing, options_of
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
-from tokenmill.packing.options import PackOptions
+from tokenmill.packing.options import PackOptions, warn_of_short_sequences
 from tokenmill.read.per_input import parted
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.renderer import TextTemplate
@@ -208,9 +208,13 @@ def _misplaced(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _objections(options: PackOptions, to_compare: bool = False) -> list[Problem]:
-    """Return why no plan can be made with these options. Empty if no plan is asked for."""
+    """Return why no plan can be made with these options. Empty if no plan is asked for.
+
+    A warning tells of short sequences here, once for all plans of a build and before it begins.
+    """
     if options.sequence_length is None:
         return []
+    warn_of_short_sequences(options.length)
     from tokenmill.packing.strategies import (
         objections,  # loads a compiler, which encoding does without
     )
