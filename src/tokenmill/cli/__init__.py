@@ -196,13 +196,15 @@ def _print_as_json(error: TokenmillError) -> None:
 
 def _report(text: str) -> None:
     """Print a message on standard error; on a terminal, "error:" instead of our name."""
-    from tokenmill.cli.terminal import BOLD, RED, painted, safe_text, use_colour
+    from tokenmill.cli.terminal import BOLD, RED, fitted, painted, safe_text, use_colour
 
     text, colour = safe_text(text), use_colour(sys.stderr)
     if sys.stderr.isatty() and text.startswith("tokenmill: ") and not text.startswith(STOPPED):
-        label = painted("error:", BOLD, RED) if colour else "error:"
-        text = f"{label} {text.removeprefix('tokenmill: ')}"
+        text = f"error: {text.removeprefix('tokenmill: ')}"
+    text = fitted(text, sys.stderr)
     if colour:
+        if text.startswith("error: "):
+            text = painted("error:", BOLD, RED) + text.removeprefix("error:")
         for label in ("where", "why", "next"):
             text = text.replace(f"\n  {label}: ", f"\n  {painted(f'{label}:', BOLD)} ")
     print(text, file=sys.stderr, flush=True)

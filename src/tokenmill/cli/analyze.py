@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.shapes import Quantity, ShapeOptions, shape_from
 from tokenmill.cli.tables import bar, print_facts, print_json, print_table
+from tokenmill.cli.terminal import fitted
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about, make_options
 from tokenmill.core.values import counted, size_text
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tokenmill.packing.costs import ModelShape
     from tokenmill.reports.lengths.analysis import Analysis
 
-WIDTH = 100
 CONFIDENCE = "(95 % confidence)"
 READING = ("read", "chat", "encode")
 """Sections of a recipe that decide how documents are read and encoded."""
@@ -132,7 +131,7 @@ examples:
 def _print(found: Analysis) -> None:
     """Print the whole analysis."""
     print_facts(list(_facts(found)))
-    print("\nlengths of documents in tokens, and the share of documents and of tokens\n")
+    print(fitted("\nlengths of documents in tokens, and the share of documents and of tokens\n"))
     print("\n".join(_histogram(found)))
     print()
     print_table(
@@ -150,7 +149,7 @@ def _print(found: Analysis) -> None:
     print_facts([("note", note) for note in _notes(found)])
     print(f"\nrecommended: sequences of {found.recommendation.sequence_length:,} tokens (*)")
     for reason in found.recommendation.reasons:
-        print(textwrap.fill(reason, WIDTH, initial_indent="- ", subsequent_indent="  "))
+        print(fitted(f"- {reason}"))
 
 
 def _facts(found: Analysis) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from tokenmill.cli.summary import (
     speed_fact,
     time_facts,
 )
-from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.tables import fact_lines, next_text
 from tokenmill.core.values import counted, size_text
 from tokenmill.run.tasks.count import CountReport, CountTask
 from tokenmill.store.manifest import Run
@@ -67,7 +67,8 @@ def _lines(report: CountReport, startup: float, verbose: bool) -> list[str]:
         facts += [*reused_facts(report.reused), speed_fact(shot, report.run, "words")]
         facts += time_facts(shot, report.run, startup, verbose=verbose)
     lines += fact_lines(facts, 12)
-    return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
+    command = ("tokenmill", "tokenizer", "train", str(counts.folder), "--out", "tokenizer/")
+    return [*lines, "", next_text(command)]
 
 
 def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:

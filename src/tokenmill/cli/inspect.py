@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.cli.tables import fact_lines, print_json, print_table
-from tokenmill.cli.terminal import painted, safe_text, unknown_facts, use_colour
-from tokenmill.core.errors import UserError
+from tokenmill.cli.terminal import fitted, painted, safe_text, unknown_facts, use_colour
+from tokenmill.core.errors import UserError, one_line
 from tokenmill.core.options import about
 from tokenmill.core.values import counted
 
@@ -77,7 +77,7 @@ examples:
         facts.pop("no_loss", None)  # shown in the text
         described = ", ".join(f"{name} {value}" for name, value in facts.items())
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
-        print(f"{where}; {safe_text(described)}\n")
+        print(fitted(f"{where}; {one_line(described)}\n"))
         for piece in view.pieces:
             text = _marked(piece.text) if piece.boundary else safe_text(piece.text)
             print(text if piece.has_loss else f"⟪{text}⟫", end="")
@@ -142,19 +142,20 @@ examples:
             f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}",
         }
         if tokenizer.fingerprint:
-            facts["fingerprint"] = safe_text(tokenizer.fingerprint)
+            facts["fingerprint"] = tokenizer.fingerprint
         if run is not None:
-            facts["encoded by"] = safe_text(run.engine)
+            facts["encoded by"] = run.engine
             facts["exactness"] = exactness_text(run)
         lines = [*facts.items(), *subset_facts(subsets)]
-        print("\n".join(fact_lines(lines, 11)), "\n")
+        print("\n".join([*fact_lines(lines, 11), ""]))
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
         print_table(("source", "documents", "tokens", "rejected"), [*map(_counts, shown)])
         if len(manifest.sources) > MAX_SHOWN_SOURCES:
             print(f"and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
         for number, first, last in edge_views(dataset, self.tokenizer):
-            print(f"\ndocument {number} begins  {_one_line(first)}")
-            print(f"{'':>10}and ends  {_one_line(last)}")
+            print(f"\ndocument {number}")
+            edges = (("begins", first), ("ends", last))
+            print("\n".join(fact_lines(((name, _one_line(text)) for name, text in edges), 11)))
 
 
 def _counts(source: SourceEntry) -> list[str]:
@@ -172,7 +173,7 @@ def _marked(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return safe_text(text).replace("\n", "⏎").replace("\t", "⇥")
+    return text.replace("\n", "⏎").replace("\t", "⇥")
 
 
 def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
@@ -182,10 +183,11 @@ def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
     also shown in reverse video and dimmed.
     """
     for number, segment in enumerate(view.segments):
-        style, head = COLOURS[number % len(COLOURS)] if colour else None, f"== {_head(segment)}"
+        style = COLOURS[number % len(COLOURS)] if colour else None
+        head = fitted(f"== {_head(segment)}")
         yield painted(head, style, REVERSE) if style else head
         yield "".join(_run(run, style) for run in segment.runs)
-    yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}"
+    yield fitted(f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}")
 
 
 def _head(segment: SegmentView) -> str:
@@ -193,9 +195,8 @@ def _head(segment: SegmentView) -> str:
     whole = segment.num_tokens == segment.document_tokens
     part = "all" if whole else f"{segment.start:,} to {stop:,}"
     origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
-    return safe_text(
-        f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
-    )
+    text = f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
+    return one_line(text)
 
 
 def _run(run: Run, style: int | None) -> str:

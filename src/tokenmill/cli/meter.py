@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tokenmill.cli.tables import bar
-from tokenmill.cli.terminal import columns_of, duration_text
+from tokenmill.cli.terminal import columns_of, duration_text, fitted
 
 REDRAW_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
@@ -88,7 +88,7 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
     def tell() -> None:
         drawn.clear()
         what = "compiling the packing strategies for this machine; later runs will not have to"
-        print(what, file=sys.stderr, flush=True)
+        print(fitted(what, sys.stderr), file=sys.stderr, flush=True)
 
     try:
         with telling_of_compilation(tell):

@@ -40,6 +40,11 @@ Decoder = Annotated[
 Events = Annotated[bool, about("events as JSON lines on stdout")]
 
 
+def flag_of(option: str) -> str:
+    """The flag of an option, from its name or its path in a recipe."""
+    return f"--{option.rpartition('.')[2].replace('_', '-')}"
+
+
 class Section(NamedTuple):
     """A group of flags that are fields of another struct than the command itself."""
 
@@ -287,7 +292,7 @@ class Parser(argparse.ArgumentParser):
 
     def _most_used(self) -> list[argparse.Action]:
         known = self._option_string_actions
-        flags = [f"--{name.replace('_', '-')}" for name in (*self._kind.common, "help", "json")]
+        flags = map(flag_of, (*self._kind.common, "help", "json"))
         return [known[flag] for flag in flags if flag in known]
 
 

@@ -65,11 +65,6 @@ def summary_lines(report: BuildReport, startup: float, verbose: bool) -> list[st
     return lines + _plan_lines(report, verbose)
 
 
-def next_line(out: str) -> str:
-    """The suggestion after a build."""
-    return f"next: tokenmill verify {out}   or   tokenmill inspect {out}"
-
-
 def documents_text(totals: Counts) -> str:
     """Documents, the records that they come from, and how many of these are empty."""
     empty = f", {totals.empty:,} empty" if totals.empty else ""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 import msgspec
 
-from tokenmill.cli.terminal import BOLD, YELLOW, columns_of, painted, safe_text, use_colour
+from tokenmill.cli.terminal import (
+    BOLD,
+    YELLOW,
+    columns_of,
+    fitted,
+    folded,
+    painted,
+    use_colour,
+)
+from tokenmill.core.errors import one_line
 
 WARNINGS = ("rejected", "unknown", "lost", "failed", "damaged", "error")
 """Facts that are shown in yellow unless they begin with 0."""
@@ -27,8 +36,8 @@ def fact_lines(
 ) -> list[str]:
     """One line per fact, its name in `width` characters.
 
-    On a terminal, long values are folded below their beginning, and names are bold. `stream` is
-    where the lines will be printed, by default standard output.
+    Values are made safe for the terminal. On one, long values are folded below their beginning, and
+    names are bold. `stream` is where the lines will be printed, by default standard output.
     """
     stream = stream or sys.stdout
     columns, colour = columns_of(stream), use_colour(stream)
@@ -36,18 +45,11 @@ def fact_lines(
     lines = []
     for name, value in facts:
         warns = colour and _warns(name, value)
-        for number, part in enumerate(folded(value, room)):
+        for number, part in enumerate(folded(one_line(value), room)):
             label = (name if number == 0 else "").rjust(width)
             text = painted(part, YELLOW) if warns else part
             lines.append(f"{painted(label, BOLD) if colour else label}  {text}")
     return lines
-
-
-def folded(text: str, room: int) -> list[str]:
-    """The lines of a text in `room` characters; words are never cut."""
-    if len(text) <= room:
-        return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
 
 
 def _warns(name: str, value: str) -> bool:
@@ -55,10 +57,14 @@ def _warns(name: str, value: str) -> bool:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print one fact per line, its name first. Values are made safe for the terminal."""
+    """Print one fact per line, its name first."""
     width = max(len(name) for name, _ in facts)
-    shown = [(name, safe_text(value)) for name, value in facts]
-    print("\n".join(fact_lines(shown, width)))
+    print("\n".join(fact_lines(facts, width)))
+
+
+def next_text(*commands: Sequence[str]) -> str:
+    """The lines that suggest commands to run next, each given as its words."""
+    return fitted("next: " + "\n  or: ".join(one_line(shlex.join(words)) for words in commands))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -72,16 +78,21 @@ def table_lines(
     """The lines of a table: the first column is aligned left, the others right.
 
     On a terminal, the header is bold, and so are rows whose first cell is `best` or ends with " *".
-    A table that is wider than the terminal becomes several, each with the first column.
+    A table that is wider than the terminal becomes several, each with the first column. If that
+    leaves no room for another one, its cells are on lines of their own.
     """
-    lines = [list(header), *([safe_text(cell) for cell in row] for row in rows)]
+    lines = [list(header), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for block, columns in enumerate(_blocks(widths, columns_of(sys.stdout) or sys.maxsize)):
+    room = columns_of(sys.stdout) or sys.maxsize
+    is_alone = widths[0] + 2 + max(widths[1:], default=0) > room
+    if is_alone:
+        widths[0] = 0
+    for block, columns in enumerate(_blocks(widths, room)):
         if block:
             yield ""
         for number, line in enumerate(lines):
-            cells = [line[0].ljust(widths[0]), *(line[at].rjust(widths[at]) for at in columns)]
-            text = "  ".join(cells).rstrip()
+            first = f"{line[0]}\n" if is_alone else line[0].ljust(widths[0])
+            text = "  ".join([first, *(line[at].rjust(widths[at]) for at in columns)]).rstrip()
             is_bold = number == 0 or line[0] == best or line[0].endswith(" *")
             yield painted(text, BOLD) if is_bold and use_colour() else text
 

@@ -8,10 +8,20 @@ import sys
 import textwrap
 from typing import TextIO
 
+from tokenmill.core.errors import one_line
 from tokenmill.core.values import counted
 
 BOLD, RED, GREEN, YELLOW, CYAN = 1, 31, 32, 33, 36
 HEADING = re.compile(r"^(\w[\w ]*:)(?=$| tokenmill )", re.MULTILINE)
+LABEL = re.compile(r"^ *(?:(?:error:|where:|why:|next:|or:|-) )?")
+"""What is left of the text of a line."""
+COMMAND = re.compile(
+    r"(?:^|(?<=: ))(?!.*(?:; |, or | --help| can | lists | prints | starts ))"
+    r"(?:tokenmill|pip install) .*$"
+)
+"""A command that ends a text; not a sentence about one."""
+KEPT = re.compile(r"tokenmill [a-z -]*--[a-z-]+")
+"""A command inside a sentence."""
 FLAGS = re.compile(r"^  (-[^ ].*?|[a-z]+)(?=  |$)", re.MULTILINE)
 
 
@@ -49,33 +59,67 @@ def coloured_help(text: str) -> str:
 
 
 def folded_help(text: str, width: int) -> str:
-    """A help text of sentences and indented commands, on lines of at most `width` characters."""
-    lines = text.splitlines()
-    return "\n".join(_folded(line, width) if len(line) > width else line for line in lines)
+    """A help text of sentences and indented commands, on lines of at most `width` characters.
+
+    Three spaces are between a command and what it does.
+    """
+    lines = text.replace(" \\\n      ", " ").splitlines()
+    return "\n".join(_folded_help(line, width) if len(line) > width else line for line in lines)
 
 
-def _folded(line: str, width: int) -> str:
-    is_command = line.startswith(" ")
-    indent, end = (" " * 6, " \\\n") if is_command else ("", "\n")
-    line = line.removesuffix(" \\")
-    parts = textwrap.wrap(
-        line, width - 2, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+def _folded_help(line: str, width: int) -> str:
+    if not line.startswith(" "):
+        return textwrap.fill(line, width)
+    indent = " " * 6
+    command, *about_it = re.split(r"(?<=\S) {3,}", line, maxsplit=1)
+    lines = _wrapped(command, width - 2, indent)
+    notes = (_wrapped(indent + note, width, indent) for note in about_it)
+    return "\n".join([" \\\n".join(lines), *("\n".join(each) for each in notes)])
+
+
+def fitted(text: str, stream: TextIO | None = None) -> str:
+    """A message whose lines fit the terminal of a stream, by default standard output.
+
+    Lines continue below the beginning of their text, after "next: " or "- ". Without a terminal,
+    the message is unchanged.
+    """
+    columns = columns_of(stream or sys.stdout)
+    if columns is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        text = LABEL.sub("", line)
+        start = len(line) - len(text)
+        first, *others = folded(text, columns - start)
+        lines += [line[:start] + first, *(" " * start + other for other in others)]
+    return "\n".join(lines)
+
+
+def folded(text: str, room: int) -> list[str]:
+    """The lines of a text in `room` characters; words are never cut.
+
+    A command stays whole, or continues after a backslash, so that one can copy it.
+    """
+    if len(text) <= room:
+        return [text]
+    found = COMMAND.search(text)
+    if found is None:
+        text = KEPT.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+        return [line.replace("\xa0", " ") for line in _wrapped(text, room)]
+    before = folded(text[: found.start()].rstrip(), room) if found.start() else []
+    *lines, last = _wrapped(found[0], room - 2, "    ")
+    return [*before, *(f"{line} \\" for line in lines), last]
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
-    return end.join(parts)
 
 
 def safe_text(text: str) -> str:
     """Text that cannot control the terminal: control characters become visible escapes."""
-    shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
-    return "".join(shown)
-
-
-def _escaped(character: str) -> str:
-    """The escape of a character in a Python string."""
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return "".join(c if c in "\n\t" else one_line(c) for c in text)
 
 
 def duration_text(seconds: float) -> str:

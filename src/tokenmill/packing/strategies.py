@@ -261,8 +261,8 @@ def objections(options: PackOptions) -> Iterator[Problem]:
     if options.sequence_length is None or strategy.needs is None:
         return
     if find_spec(strategy.needs) is None:
-        install = install_command(strategy.extra)
-        yield Problem("pack.packing", "{} needs {}: {}", options.packing, strategy.needs, install)
+        needed = (strategy.extra, install_command(strategy.extra))
+        yield Problem("pack.packing", "{} needs the extra {}: {}", options.packing, *needed)
 
 
 def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:

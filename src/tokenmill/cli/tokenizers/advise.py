@@ -89,13 +89,14 @@ def _weight(text: str) -> tuple[str, int]:
 
 def _print(advice: VocabularyAdvice) -> None:
     from tokenmill.cli.tables import print_facts, print_table
+    from tokenmill.cli.terminal import fitted
 
     print_facts(list(_facts(advice)))
     print()
     print_table(*_costs(advice))
     print()
     for reason in advice.reasons:
-        print(f"- {reason}")
+        print(fitted(f"- {reason}"))
 
 
 def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
