@@ -21,7 +21,8 @@ _tokenmill() {{
         "2 tokenizer"*) words="{actions}" ;;
 {cases}
     esac
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    local before=${{word%"${{word##*,}}"}}
+    COMPREPLY=($(compgen -P "$before" -W "$words" -- "${{word##*,}}"))
 }}
 complete -o default -F _tokenmill tokenmill
 """
@@ -74,10 +75,13 @@ def _flags() -> dict[str, list[Flag]]:
 def _bash_cases() -> Iterator[str]:
     for command, flags in _flags().items():
         for flag in flags:
-            if flag.values:
+            if flag.values and flag.name:
                 yield f'        *" {command} {flag.name}") words="{" ".join(flag.values)}" ;;'
-        names = " ".join(flag.name for flag in flags)
-        yield f'        *" {command} "*) [[ $word == -* ]] && words="{names}" ;;'
+        names = " ".join(flag.name for flag in flags if flag.name)
+        first = " ".join(value for flag in flags if not flag.name for value in flag.values)
+        yield f"""\
+        *" {command} "*)
+            [[ $word == -* ]] && words="{names}" || ((COMP_CWORD > 2)) || words="{first}" ;;"""
 
 
 def _fish_lines(commands: dict[str, str], actions: dict[str, str]) -> Iterator[str]:
@@ -89,9 +93,10 @@ def _fish_lines(commands: dict[str, str], actions: dict[str, str]) -> Iterator[s
     for command, flags in _flags().items():
         condition = "; and ".join(f"{seen} {word}" for word in command.split())
         for flag in flags:
-            line = f"complete -c tokenmill -n '{condition}' -l {flag.name.removeprefix('--')}"
+            name = f" -l {flag.name.removeprefix('--')}" if flag.name else ""
             values = f" -x -a {_quoted(' '.join(flag.values))}" if flag.values else " -r"
-            yield f"{line}{values if flag.takes_value else ''} -d {_quoted(flag.help)}"
+            values = values if flag.takes_value else ""
+            yield f"complete -c tokenmill -n '{condition}'{name}{values} -d {_quoted(flag.help)}"
 
 
 def _quoted(text: str) -> str:

@@ -65,9 +65,10 @@ class Section(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """A flag of a command."""
+    """A flag of a command, or an argument that is a choice."""
 
     name: str
+    """Empty for an argument without a flag."""
     help: str
     values: tuple[str, ...]
     """Its values if they are a choice."""
@@ -161,14 +162,16 @@ class Parser(argparse.ArgumentParser):
         ), stores
 
     def flags(self) -> Iterator[Flag]:
-        """All flags that the help shows."""
+        """All flags that the help shows, and the arguments that are choices."""
         for action in self._actions:
             option = self._flags.get(action.dest, ("", None))[1]
             text = option.description if option is not None else str(action.help)
-            values = option.choices if option is not None and action.nargs != 0 else ()
+            values = option.names if option is not None and action.nargs != 0 else ()
             for flag in action.option_strings:
                 if flag.startswith("--") and action.help != argparse.SUPPRESS:
                     yield Flag(flag, text, values, action.nargs != 0)
+            if values and not action.option_strings:
+                yield Flag("", text, values, takes_value=True)
 
     def in_flags(self, error: OptionError) -> UserError:
         """The error about options as the user of this command typed them."""
