@@ -51,8 +51,9 @@ class RecipeCommand(Command, kw_only=True):
             section = values.get(name) or {}
             if name in self.given and isinstance(section, dict):
                 values[name] = {**section, **self.given[name]}
-        tell, known = partial(print, file=sys.stderr), Recipe.__struct_fields__
-        values = recipe_options(values, self.config or "", known, self.tokenizer, tell)
+        if self.tokenizer and isinstance(values.get("tokenizer"), dict):
+            values["tokenizer"]["tokenizer_name"] = self.tokenizer
+        values = recipe_options(values, self.config or "", partial(print, file=sys.stderr))
         own = {"inputs": self.inputs, "tokenizer": self.tokenizer, "out": out}
         values |= {name: value for name, value in own.items() if value}
         return make_recipe(values)

@@ -427,9 +427,8 @@ def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> Caus
         UserError: one or several options are wrong; the message holds all of them.
     """
     if isinstance(config, CausalLMConfig):
-        options: Any = msgspec.to_builtins(config)  # msgspec does not check values in constructors
-    elif isinstance(config, Mapping):
-        options = config.get(SECTION, config)
-    else:
-        options = load_section(config)
-    return check_section(options, str(config) if isinstance(config, (str, Path)) else "")
+        return check_section(msgspec.to_builtins(config))  # constructors do not check values
+    if isinstance(config, Mapping):
+        section = config.get(SECTION)
+        return check_section(section if isinstance(section, Mapping) else config)
+    return check_section(load_section(config), str(config))

@@ -10,7 +10,7 @@ section to a recipe, and ignores options that only affect rows, such as `columns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from tokenmill.core.options import OptionError, Problem, Ref, about, convert
 from tokenmill.encode.tokenizer_file import own_length
 from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.run.recipe.checks import load_recipe
+from tokenmill.run.recipe.options import Recipe
 
 SECTION = "tokenizer"
 LARGEST_CONTEXT = (64 << 20) // 17
@@ -136,32 +137,22 @@ def load_section(path: str | Path) -> dict[str, Any]:
         UserError: the file cannot be read, or does not have the section.
     """
     found = load_recipe(path, "the configuration")
-    options = found.get(SECTION)
-    if options is None:
+    if not isinstance(found.get(SECTION), Mapping):
         raise UserError(
-            f"the configuration has no section `{SECTION}`",
+            f"the configuration has no section `{SECTION}` with options",
             where=str(path),
             why=f"it has {', '.join(found) or 'nothing'}",
             hint=f"write the options below `{SECTION}:`, indented",
         )
-    if not isinstance(options, Mapping):
-        raise _not_a_mapping(str(path))
-    return dict(options)
+    return dict(found[SECTION])
 
 
-def _not_a_mapping(where: str) -> UserError:
-    why = f"it must have a section `{SECTION}` with the options"
-    return UserError("the configuration is not a mapping", where=where, why=why)
-
-
-def check_section(options: Any, where: str = "") -> CausalLMConfig:
+def check_section(options: Mapping[str, Any], where: str = "") -> CausalLMConfig:
     """Return a configuration from the options of a section.
 
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    if not isinstance(options, Mapping):
-        raise _not_a_mapping(where)
     problems: list[Problem] = []
     config = convert(CausalLMConfig, options, "", problems)
     if config is not None:
@@ -187,8 +178,7 @@ def with_length(
         raise UserError(
             "context_length is missing",
             where=where,
-            why="the tokenizer has no model_max_length, nor a config.json with "
-            "max_position_embeddings",
+            why="the tokenizer has no model_max_length, nor a config.json that sets a length",
             hint="add context_length: 4096 to the YAML, or --context-length 4096 to tokenmill rows",
         )
     tell(f"context_length {length:,}, from {source}")
@@ -196,17 +186,13 @@ def with_length(
 
 
 def recipe_options(
-    options: dict[str, Any],
-    where: str,
-    known: Iterable[str],
-    tokenizer: str | None,
-    tell: Callable[[str], None],
+    options: dict[str, Any], where: str, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Convert the options of a file with a `tokenizer` section to the options of a recipe.
 
     Other files are returned unchanged. Sections that a recipe does not have, such as `model`, are
     ignored: they belong to other tools. So are options that only affect rows, such as `columns`.
-    A `tokenizer` overrides that of the section; `tell` is for `with_length`.
+    `tell` is for `with_length`.
 
     Raises:
         UserError: at least one option is wrong, or a build does not support it.
@@ -225,8 +211,8 @@ def recipe_options(
             why="a dataset ends each document with an end-of-document token, and never samples",
             hint="use tokenmill rows --config, or tokenmill.text_loader for sampling",
         )
-    result = {name: value for name, value in options.items() if name in known}
-    tokenizer = tokenizer or config.tokenizer_name or ""
+    result = {name: options[name] for name in Recipe.__struct_fields__ if name in options}
+    tokenizer = config.tokenizer_name or ""
     if tokenizer and "sequence_length" not in (result.get("pack") or {}):
         config = with_length(config, tokenizer, where, tell)
     sections = {"pack": config.pack_section}

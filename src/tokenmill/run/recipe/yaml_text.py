@@ -16,11 +16,10 @@ HINTS = {
     r"character '\t'": "indent with spaces, not with tabs",
     "cannot start any token": "quote texts that begin with @ % or `",
     " alias": "quote texts that begin with *, such as '*.jsonl'",
-    "an anchor": "quote texts that begin with &",
     "mapping values": "quote texts with a colon, and write a space after the colon of an option",
     "expected ':'": "write `option: value` or `- value`, with the space",
     "expected ',' or": "close the bracket, and quote texts with brackets or commas",
-    "quoted scalar that": "close the quotation mark",
+    "end of stream while scanning a quoted": "close the quotation mark",
     "escape character": r"use single quotes, or write \\ for \ in double quotes",
     "found '<block": "indent all options of a section alike",
     "the tag": "remove the tag, which begins with !",
@@ -28,7 +27,6 @@ HINTS = {
     "levels deep": "close the brackets; a recipe has options in sections, no deeper",
     "aliases": "write the values out instead of repeating them with *",
     "a valid date": "correct it, or quote it if it is a text",
-    "special characters": "remove this character",
     "codec": "save the file in UTF-8",
 }
 """What to do about a problem, by words in its description."""
@@ -88,16 +86,15 @@ def parse_yaml(data: bytes, what: str, where: str) -> Any:
     try:
         return yaml.load(data.decode(), _Loader)  # noqa: S506 - a safe loader
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        mark, begin = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-        why = str(getattr(error, "problem", "") or error).partition("\n")[0]
-        context = str(getattr(error, "context", None) or "")
+        names = ("problem", "context", "problem_mark", "context_mark")
+        problem, context, mark, begin = (getattr(error, name, None) for name in names)
+        why = problem or str(error).partition("\n")[0]
+        known = f"{why} {context}"
+        hint = next((hint for words, hint in HINTS.items() if words in known), OTHER_HINT)
         if mark is not None:
             where += f", line {mark.line + 1}, column {mark.column + 1}"
             if begin is not None and begin.line != mark.line:
-                context += f" that begins in line {begin.line + 1}"
-                why += f", {context}"
-        known = f"{why} {context}"
-        hint = next((hint for words, hint in HINTS.items() if words in known), OTHER_HINT)
+                why += f", {context} that begins in line {begin.line + 1}"
         raise UserError(what, where=where, why=one_line(why), hint=hint) from error
 
 
