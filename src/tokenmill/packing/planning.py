@@ -115,6 +115,7 @@ def pack(
     with PlanWriter(folder, dataset.num_documents) as writer:
         for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
             writer.append(packed.sequences, first_document, num_shards)
+        advance("writing", 0, 1)
         figures = ledger.figures()
         writer.finish(
             dataset.manifest.dataset_id,

@@ -116,6 +116,7 @@ def train(
         given = _training_input(counts, options)
         trained = MODELS[options.vocabulary.model](given, advance)
         measured = [measure(each, given.words, advance) for each in trained.vocabularies]
+        advance("writing", 0, 1)
         config = config_files(options.vocabulary.model, given.specials.roles, template)
         training = _training(given, trained, measured, counts)
         training = output.publish(_files(trained, config), training)
