@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
+from tokenmill.cli import COMMANDS, parser_for
 from tokenmill.cli.parser import Command, Flag
+from tokenmill.cli.tokenizers import ACTIONS
 from tokenmill.core.options import about
 
 BASH = """\
@@ -49,24 +51,17 @@ examples:
 
     def run(self) -> None:
         """Print the script."""
-        from tokenmill.cli import COMMANDS
-        from tokenmill.cli.tokenizers import ACTIONS
-
-        actions = {name: action.summary for name, action in ACTIONS.items()}
         if self.shell == "fish":
-            print("\n".join(_fish_lines(COMMANDS, actions)))
+            print("\n".join(_fish_lines()))
             return
         script = BASH.format(
-            commands=" ".join(COMMANDS), actions=" ".join(actions), cases="\n".join(_bash_cases())
+            commands=" ".join(COMMANDS), actions=" ".join(ACTIONS), cases="\n".join(_bash_cases())
         )
         print(f"{ZSH if self.shell == 'zsh' else ''}{script}", end="")
 
 
 def _flags() -> dict[str, list[Flag]]:
     """The flags of each command, which is named with its action."""
-    from tokenmill.cli import COMMANDS, parser_for
-    from tokenmill.cli.tokenizers import ACTIONS
-
     names: list[tuple[str, ...]] = [(name,) for name in COMMANDS if name != "tokenizer"]
     names += [("tokenizer", name) for name in ACTIONS]
     return {" ".join(name): list(parser_for(*name).flags()) for name in names}
@@ -84,10 +79,11 @@ def _bash_cases() -> Iterator[str]:
             [[ $word == -* ]] && words="{names}" || ((COMP_CWORD > 2)) || words="{first}" ;;"""
 
 
-def _fish_lines(commands: dict[str, str], actions: dict[str, str]) -> Iterator[str]:
+def _fish_lines() -> Iterator[str]:
+    actions = {name: action.summary for name, action in ACTIONS.items()}
     seen = "__fish_seen_subcommand_from"
     begun = f"'{seen} tokenizer; and not {seen} {' '.join(actions)}'"
-    for condition, words in (("__fish_use_subcommand", commands), (begun, actions)):
+    for condition, words in (("__fish_use_subcommand", COMMANDS), (begun, actions)):
         for name, text in words.items():
             yield f"complete -c tokenmill -n {condition} -a {name} -d {_quoted(text)}"
     for command, flags in _flags().items():

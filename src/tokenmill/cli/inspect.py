@@ -13,7 +13,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
-    from tokenmill.reports.sequence import Run, SegmentView, SequenceView
+    from tokenmill.reports.sequence import SegmentView, SequenceView
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.manifest import SourceEntry
 
@@ -78,10 +78,9 @@ examples:
         described = ", ".join(f"{name} {value}" for name, value in facts.items())
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
         print(fitted(f"{where}; {one_line(described)}\n"))
-        for piece in view.pieces:
-            text = _marked(piece.text) if piece.boundary else safe_text(piece.text)
-            print(text if piece.has_loss else f"⟪{text}⟫", end="")
-        print()
+        style = 0 if use_colour() else None
+        marked = [_marked(each.text, each.boundary, each.has_loss, style) for each in view.pieces]
+        print("".join(marked))
         shown = sum(len(piece.ids) for piece in view.pieces)
         if more := view.num_tokens - shown:
             print(f"\n... {counted(more, 'more token')}: add --all to see the whole document")
@@ -166,10 +165,13 @@ def _counts(source: SourceEntry) -> list[str]:
     return [f"{source.name}{note}", *(f"{number:,}" for number in numbers)]
 
 
-def _marked(text: str) -> str:
-    """A boundary token in brackets, and in reverse video if colours are on."""
-    marked = f"⟦{safe_text(text)}⟧"
-    return painted(marked, REVERSE) if use_colour() else marked
+def _marked(text: str, is_boundary: bool, has_loss: bool, style: int | None) -> str:
+    """Text in brackets if it is a boundary or has no loss; in colour, also reverse and dimmed."""
+    text = f"⟦{safe_text(text)}⟧" if is_boundary else safe_text(text)
+    text = text if has_loss else f"⟪{text}⟫"
+    if style is None:
+        return text
+    return painted(text, style, *[REVERSE] * is_boundary, *[DIM] * (not has_loss))
 
 
 def _one_line(text: str) -> str:
@@ -186,7 +188,8 @@ def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
         style = COLOURS[number % len(COLOURS)] if colour else None
         head = fitted(f"== {_head(segment)}")
         yield painted(head, style, REVERSE) if style else head
-        yield "".join(_run(run, style) for run in segment.runs)
+        parts = [(run.text, run.kind != "text", run.has_loss) for run in segment.runs]
+        yield "".join(_marked(*part, style) for part in parts)
     yield fitted(f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}")
 
 
@@ -197,12 +200,3 @@ def _head(segment: SegmentView) -> str:
     origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
     text = f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
     return one_line(text)
-
-
-def _run(run: Run, style: int | None) -> str:
-    text = safe_text(run.text) if run.kind == "text" else f"⟦{safe_text(run.text)}⟧"
-    text = text if run.has_loss else f"⟪{text}⟫"
-    if style is None:
-        return text
-    codes = [style, *([REVERSE] if run.kind != "text" else []), *([] if run.has_loss else [DIM])]
-    return painted(text, *codes)

@@ -9,7 +9,6 @@ from tokenmill.core.options import about
 from tokenmill.packing.options import PackOptions
 
 if TYPE_CHECKING:
-    from tokenmill.packing.planning import PlanReport
     from tokenmill.store.dataset import Dataset
 
 
@@ -75,7 +74,9 @@ examples:
         if report.already_there:
             print("nothing to do: the plan is complete")
         print("\n".join(plan_lines(report, place, verbose=self.verbose)))
-        command = ("tokenmill", "inspect", self.dataset, "--plan", _called(report, dataset))
+        folder = report.plan.folder
+        name = folder.name if folder.parent == dataset.folder / "plans" else str(folder)
+        command = ("tokenmill", "inspect", self.dataset, "--plan", name)
         print(f"\n{next_text(command)}")
 
     def _compare(self, dataset: Dataset, chosen: PackOptions) -> None:
@@ -90,9 +91,3 @@ examples:
             print_json(rows)
         else:
             print("\n".join(comparison_lines(rows, chosen.ranks)))
-
-
-def _called(report: PlanReport, dataset: Dataset) -> str:
-    """The name of a plan, or its folder if it is outside the dataset."""
-    folder = report.plan.folder
-    return folder.name if folder.parent == dataset.folder / "plans" else str(folder)

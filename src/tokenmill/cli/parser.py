@@ -7,6 +7,7 @@ every option. Without `common`, `--help` shows everything.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import sys
@@ -140,7 +141,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: a word or a value is wrong.
         """
-        given = list(_before_separator(words))
+        given = list(itertools.takewhile(lambda word: word != "--", words))
         if self._has_shown_help(given):
             return None
         self._refuse_unknown(given)
@@ -265,7 +266,7 @@ class Parser(argparse.ArgumentParser):
             _show(formatter, f"{group} options", titles[group]._group_actions)
             return formatter.format_help()
         room = columns_of(sys.stdout) or 100
-        formatter.add_text(textwrap.fill(self.description or "", room))
+        formatter.add_text(folded_help(self.description or "", room))
         usage = textwrap.fill(self.usage or "", room - 7, subsequent_indent=" " * 6)
         formatter.add_usage(usage, self._actions, [])
         formatter.add_text(folded_help(self.epilog or "", room))
@@ -276,12 +277,9 @@ class Parser(argparse.ArgumentParser):
                 _show(formatter, f"{title} options", each._group_actions)
         else:
             _show(formatter, "options", self._most_used())
-            lines = [
-                textwrap.fill(f"  {title:<12}{each.description}", room, subsequent_indent=" " * 14)
-                for title, each in titles.items()
-            ]
             more = f"more options: {self.prog} --help GROUP or --help-all"
-            formatter.add_text("\n".join([textwrap.fill(more, room), *lines]))
+            lines = [more, *(f"  {title:<12}{each.description}" for title, each in titles.items())]
+            formatter.add_text(folded_help("\n".join(lines), room))
         return formatter.format_help()
 
     def _name_installed(self) -> None:
@@ -312,13 +310,6 @@ def _show(
     formatter.start_section(title)
     formatter.add_arguments(actions)
     formatter.end_section()
-
-
-def _before_separator(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        if word == "--":
-            return
-        yield word
 
 
 def _add(group: argparse._ActionsContainer, name: str, path: str, option: Option) -> str:

@@ -43,9 +43,11 @@ examples:
         print_facts(list(_facts(status)))
         if status.agents:
             print()
+            order = ("at work", "silent", "left")
+            agents = sorted(status.agents, key=lambda each: (order.index(each.state), each.agent))
             print_table(
                 ("agent", "host", "state", "workers", "speed", "tokens", "items"),
-                [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
+                [_row(agent) for agent in agents[:MAX_SHOWN]],
             )
 
 
@@ -74,11 +76,6 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"
     for source, why in sorted(status.damaged.items()):
         yield "damaged", f"source {source}: {why}"
-
-
-def _most_alive_first(agents: list[AgentStatus]) -> list[AgentStatus]:
-    order = ("at work", "silent", "left")
-    return sorted(agents, key=lambda agent: (order.index(agent.state), agent.agent))
 
 
 def _row(agent: AgentStatus) -> tuple[str, ...]:

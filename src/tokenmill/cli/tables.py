@@ -44,16 +44,12 @@ def fact_lines(
     room = sys.maxsize if columns is None else max(columns - width - 2, 20)
     lines = []
     for name, value in facts:
-        warns = colour and _warns(name, value)
+        warns = colour and name in WARNINGS and value.partition(" ")[0] not in ("0", "none")
         for number, part in enumerate(folded(one_line(value), room)):
             label = (name if number == 0 else "").rjust(width)
             text = painted(part, YELLOW) if warns else part
             lines.append(f"{painted(label, BOLD) if colour else label}  {text}")
     return lines
-
-
-def _warns(name: str, value: str) -> bool:
-    return name in WARNINGS and value.partition(" ")[0] not in ("0", "none")
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:

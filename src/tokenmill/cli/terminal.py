@@ -22,6 +22,8 @@ COMMAND = re.compile(
 """A command that ends a text; not a sentence about one."""
 KEPT = re.compile(r"tokenmill [a-z -]*--[a-z-]+")
 """A command inside a sentence."""
+NAMED = re.compile(r" +\S+ {2,}")
+"""The beginning of a line with a name and what it stands for."""
 FLAGS = re.compile(r"^  (-[^ ].*?|[a-z]+)(?=  |$)", re.MULTILINE)
 
 
@@ -59,7 +61,7 @@ def coloured_help(text: str) -> str:
 
 
 def folded_help(text: str, width: int) -> str:
-    """A help text of sentences and indented commands, on lines of at most `width` characters.
+    """A help text of sentences, indented names and indented commands, in `width` columns.
 
     Three spaces are between a command and what it does.
     """
@@ -70,6 +72,8 @@ def folded_help(text: str, width: int) -> str:
 def _folded_help(line: str, width: int) -> str:
     if not line.startswith(" "):
         return textwrap.fill(line, width)
+    if row := NAMED.match(line):
+        return "\n".join(_wrapped(line, width, " " * row.end()))
     indent = " " * 6
     command, *about_it = re.split(r"(?<=\S) {3,}", line, maxsplit=1)
     lines = _wrapped(command, width - 2, indent)

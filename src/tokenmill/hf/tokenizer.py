@@ -350,7 +350,8 @@ class CausalLMTokenizer:
             tokens = self._encoder.encode(texts)
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
-        self.summary.cut += self._rule.num_cut(tokens.lengths)
+        too_long = tokens.lengths + len(self._rule.end) > self._rule.content_length
+        self.summary.cut += int(np.count_nonzero(too_long))
         return tokens
 
     def _sampling(self) -> Sampling | None:

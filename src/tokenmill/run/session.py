@@ -183,7 +183,8 @@ class Session:
         try:
             yield
         except (EngineError, InternalError) as error:
-            self.queue.distrust(error)
+            if self.queue.claims is not None:
+                self.queue.claims.stop(error)
             raise
 
     def _count(self, committed: Committed) -> None:

@@ -116,11 +116,6 @@ class WorkQueue:
         self.claims.failed(self._item_of(unit).key, error)
         return True
 
-    def distrust(self, error: TokenmillError) -> None:
-        """Stop all agents of the build."""
-        if self.claims is not None:
-            self.claims.stop(error)
-
     def stop(self) -> None:
         """Hand out no more new units."""
         with self._lock:

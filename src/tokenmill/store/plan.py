@@ -18,7 +18,6 @@ import shutil
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -110,12 +109,7 @@ class PlanWriter:
             self._resources = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
 
     def append(self, sequences: Sequences, first_document: int, num_shards: int) -> None:
@@ -303,20 +297,13 @@ def _only_plan(dataset: Dataset, choice: str) -> str:
     names = dataset.plans
     if len(names) == 1:
         return names[0]
-    if not names:
-        raise UserError(
-            "the dataset has no plan",
-            where=dataset.location,
-            why="rows are built from a plan",
-            hint=f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
-        )
-    choice = choice.format(name=names[0], quoted=shlex.quote(names[0]))
-    raise UserError(
-        "the dataset has several plans",
-        where=dataset.location,
-        why=f"they are {', '.join(names)}",
-        hint=f"choose one, for example {choice}",
-    )
+    number, why = "no plan", "rows are built from a plan"
+    hint = f"create one: tokenmill pack {dataset.location} --sequence-length 4096"
+    if names:
+        number, why = "several plans", f"they are {', '.join(names)}"
+        choice = choice.format(name=names[0], quoted=shlex.quote(names[0]))
+        hint = f"choose one, for example {choice}"
+    raise UserError(f"the dataset has {number}", where=dataset.location, why=why, hint=hint)
 
 
 def _bring(origin: Origin, name: str) -> None:

@@ -285,20 +285,16 @@ def _notes(report: Report) -> list[str]:
     return notes
 
 
-def _ratio(found: Ratio | None) -> str:
+def _ratio(found: Ratio | None, fine: str = ".4f", coarse: str = ".3f") -> str:
     if found is None or found.value is None:
         return "-"
     if found.low is None or found.high is None or found.low == found.high:
-        return f"{found.value:.4f}"
-    return f"{found.value:.4f} [{found.low:.3f}, {found.high:.3f}]"
+        return f"{found.value:{fine}}"
+    return f"{found.value:{fine}} [{found.low:{coarse}}, {found.high:{coarse}}]"
 
 
 def _share(found: Ratio) -> str:
-    if found.value is None:
-        return "-"
-    if found.low is None or found.high is None or found.low == found.high:
-        return f"{found.value:.2%}"
-    return f"{found.value:.2%} [{found.low:.1%}, {found.high:.1%}]"
+    return _ratio(found, ".2%", ".1%")
 
 
 def _number(value: float | None) -> str:

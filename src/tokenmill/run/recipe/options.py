@@ -14,12 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import about
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.words.splits import (
-    BYTE_SPLITS,
-    CHARACTER_SPLITS,
-    SENTENCEPIECE_SPLITS,
-    Digits,
-)
+from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
 from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
@@ -75,14 +70,6 @@ NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
 """Reading options that do not apply to word counts."""
 
 
-def is_format(name: str) -> bool:
-    """Return whether a name, or GLOB=NAME, has a valid format.
-
-    Packages are only loaded for unknown names.
-    """
-    return (found := name.rpartition("=")[2]) == AUTO or found in FORMATS
-
-
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of reading: files, fields and documents."""
 
@@ -92,7 +79,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             f"auto (detects it), {', '.join(FORMATS.built_in)}, or that of a package; "
             "GLOB=NAME for some inputs",
             metavar="NAME",
-            accepts=is_format,
             names=format_names,
         ),
     ] = AUTO
@@ -346,9 +332,8 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     split: Annotated[
         str,
         about(
-            "how texts are split into words, by name or like a tokenizer.json. Over bytes: "
-            f"{', '.join(BYTE_SPLITS)}; over characters: {', '.join(CHARACTER_SPLITS)}; for "
-            f"SentencePiece: {', '.join(SENTENCEPIECE_SPLITS)}"
+            "how texts are split into words, by name or like a tokenizer.json. For "
+            f"{SPLITS_BY_MODEL}"
         ),
     ]
     digits: Annotated[

@@ -23,12 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
-from tokenmill.encode.words.splits import (
-    BYTE_SPLITS,
-    CHARACTER_SPLITS,
-    SENTENCEPIECE_SPLITS,
-    Digits,
-)
+from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
 from tokenmill.run.recipe.checks import section_of
 
 Model = Literal[
@@ -70,11 +65,9 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="how texts are split into words, by name or like a tokenizer.json. "
-            f"bpe: {', '.join(BYTE_SPLITS)} (default: {DEFAULT_SPLITS['bpe']}); bpe, wordpiece "
-            f"and wordlevel: {', '.join(CHARACTER_SPLITS)} (default: "
+            f"{SPLITS_BY_MODEL} (default: {DEFAULT_SPLITS['bpe']} for bpe, "
             f"{DEFAULT_SPLITS['wordpiece']} for wordpiece, {DEFAULT_SPLITS['wordlevel']} for "
-            f"wordlevel); unigram and sentencepiece-*: {', '.join(SENTENCEPIECE_SPLITS)} (default: "
-            f"{DEFAULT_SPLITS['unigram']})"
+            f"wordlevel, {DEFAULT_SPLITS['unigram']} for the others)"
         ),
     ] = None
     vocabulary: Annotated[
