@@ -183,7 +183,7 @@ def test_python_builds_packs_and_exports_each_subset(tmp_path: Path, tokenizer_p
     folders = [each.folder for each in report.exports]
     assert folders == [tmp_path / "rows" / "train", tmp_path / "rows" / "validation"]
     assert all((folder / "export.json").is_file() for folder in folders)
-    assert told == [("packing", 60, 60)] * 2
+    assert told == [("packing", 60, 60), ("writing", 0, 1)] * 2
 
 
 def test_what_an_export_lacks_is_said_before_the_start(
