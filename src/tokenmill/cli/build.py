@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from tokenmill.cli.parser import Events, Section, Verbose, flag_of
 from tokenmill.cli.recipe_command import RECIPE_SECTIONS, RecipeCommand
 from tokenmill.cli.tables import print_json
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.terminal import fitted, safe_text
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about, make_options
 from tokenmill.run.machine import choose_resources
@@ -177,7 +177,7 @@ examples:
             else:
                 note = "; nothing to do: the export is complete" if each.already_there else ""
                 print(f"\nrows: {safe_text(str(each.folder))}{note}")
-                print("\n".join(export_lines(each)))
+                print(fitted("\n".join(export_lines(each))))
 
     def _launch(self, recipe: Recipe, cluster: ClusterOptions, where: str) -> None:
         """Hand the build to the launcher of a cluster."""

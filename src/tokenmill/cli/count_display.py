@@ -22,6 +22,7 @@ from tokenmill.run.tasks.count import CountReport, CountTask
 from tokenmill.store.manifest import Run
 
 MAX_SHOWN_GROUPS = 12
+GROUP_COUNTS = ("words", "occurrences", "bytes", "left_out")
 
 
 def _facts(prepared: CountTask) -> Iterator[tuple[str, str]]:
@@ -105,12 +106,7 @@ def _values(report: CountReport) -> dict[str, object]:
         "counts_id": manifest.counts_id,
         "totals": msgspec.to_builtins(manifest.totals),
         "groups": {
-            group.name: {
-                "words": group.words,
-                "occurrences": group.occurrences,
-                "bytes": group.bytes,
-                "left_out": msgspec.to_builtins(group.left_out),
-            }
+            group.name: {name: getattr(group, name) for name in GROUP_COUNTS}
             for group in manifest.groups
         },
         "min_count": manifest.min_count,

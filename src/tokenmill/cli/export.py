@@ -46,6 +46,7 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
+        from tokenmill.cli.terminal import fitted
         from tokenmill.load.export.rows import export
         from tokenmill.store.plan import chosen_plan
         from tokenmill.store.temporary import dataset_at
@@ -61,7 +62,7 @@ examples:
             return
         if report.already_there:
             print("nothing to do: the export is complete")
-        print("\n".join(export_lines(report)))
+        print(fitted("\n".join(export_lines(report))))
 
 
 def export_lines(report: ExportReport) -> Iterator[str]:

@@ -153,8 +153,7 @@ examples:
             print(f"and {len(manifest.sources) - MAX_SHOWN_SOURCES} more")
         for number, first, last in edge_views(dataset, self.tokenizer):
             print(f"\ndocument {number}")
-            edges = (("begins", first), ("ends", last))
-            print("\n".join(fact_lines(((name, _one_line(text)) for name, text in edges), 11)))
+            print("\n".join(fact_lines((("begins", first), ("ends", last)), 11)))
 
 
 def _counts(source: SourceEntry) -> list[str]:
@@ -172,10 +171,6 @@ def _marked(text: str, is_boundary: bool, has_loss: bool, style: int | None) -> 
     if style is None:
         return text
     return painted(text, style, *[REVERSE] * is_boundary, *[DIM] * (not has_loss))
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "⏎").replace("\t", "⇥")
 
 
 def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:

@@ -32,36 +32,29 @@ class Meter:
         self._drawn_at = 0.0 if self._on_terminal else time.monotonic()
         self._is_drawn = False
         self._stage, self._last_line = "", ""
-        self._begun = (0.0, 0.0)
-        """When the stage began, and with which share."""
-        self._marks = [self._begun]
-        """The same in the last half of the stage, and once before."""
+        self._begun = 0.0
+        self._marks: list[tuple[float, float]] = []
+        """Times and shares in the last half of the stage, and once before."""
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Show the progress of a stage, and the time left if that can be known."""
         now, share = time.monotonic(), done / max(total, 1)
         if stage != self._stage:
-            self._stage, self._begun = stage, (now, share)
-            self._marks = [self._begun]
+            self._stage, self._begun, self._marks = stage, now, [(now, share)]
         left = self._seconds_left(now, share)
         self.draw(share, stage if left is None else f"{stage}, {duration_text(left)} left")
 
     def _seconds_left(self, now: float, share: float) -> float | None:
-        """The time left at the rate of the last half of the stage's time.
-
-        None at its beginning and end, and if that rate is not yet near that of the whole stage.
-        """
-        marks, (begun, first) = self._marks, self._begun
+        """The time left at the rate of the last half of the stage's time, if there is one."""
+        marks = self._marks
         if now - marks[-1][0] >= MARK_SECONDS:
             marks.append((now, share))
-        while len(marks) > 1 and marks[1][0] <= (begun + now) / 2:
+        while len(marks) > 1 and marks[1][0] <= (self._begun + now) / 2:
             marks.pop(0)
         since, before = marks[0]
-        if now - begun <= 1 or share < KNOWN_SHARE or not before < share < 1:
+        if now - self._begun <= 1 or share < KNOWN_SHARE or not before < share < 1:
             return None
-        left = (now - since) * (1 - share) / (share - before)
-        on_average = (now - begun) * (1 - share) / (share - first)
-        return left if on_average / 2 <= left <= on_average * 2 else None
+        return (now - since) * (1 - share) / (share - before)
 
     def draw(self, share: float, text: str) -> None:
         """Show a share and a text, unless the line is fresh enough.

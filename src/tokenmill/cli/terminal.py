@@ -13,8 +13,10 @@ from tokenmill.core.values import counted
 
 BOLD, RED, GREEN, YELLOW, CYAN = 1, 31, 32, 33, 36
 HEADING = re.compile(r"^(\w[\w ]*:)(?=$| tokenmill )", re.MULTILINE)
-LABEL = re.compile(r"^ *(?:(?:error:|where:|why:|next:|or:|-) )?")
-"""What is left of the text of a line."""
+LABEL = re.compile(r" +\S+ {2,}| *(?:(?:error:|where:|why:|next:|or:|-) |)")
+"""What is left of the text of a line: a name in a column of names, or a label."""
+EXPLAINED = re.compile(r"^( +\S+ \S.*?) {3,}")
+"""An example and three spaces; what follows explains it."""
 COMMAND = re.compile(
     r"(?:^|(?<=: ))(?!.*(?:; |, or | --help| can | lists | prints | starts ))"
     r"(?:tokenmill|pip install) .*$"
@@ -22,8 +24,6 @@ COMMAND = re.compile(
 """A command that ends a text; not a sentence about one."""
 KEPT = re.compile(r"tokenmill [a-z -]*--[a-z-]+")
 """A command inside a sentence."""
-NAMED = re.compile(r" +\S+ {2,}")
-"""The beginning of a line with a name and what it stands for."""
 FLAGS = re.compile(r"^  (-[^ ].*?|[a-z]+)(?=  |$)", re.MULTILINE)
 
 
@@ -61,24 +61,12 @@ def coloured_help(text: str) -> str:
 
 
 def folded_help(text: str, width: int) -> str:
-    """A help text of sentences, indented names and indented commands, in `width` columns.
-
-    Three spaces are between a command and what it does.
-    """
-    lines = text.replace(" \\\n      ", " ").splitlines()
-    return "\n".join(_folded_help(line, width) if len(line) > width else line for line in lines)
-
-
-def _folded_help(line: str, width: int) -> str:
-    if not line.startswith(" "):
-        return textwrap.fill(line, width)
-    if row := NAMED.match(line):
-        return "\n".join(_wrapped(line, width, " " * row.end()))
-    indent = " " * 6
-    command, *about_it = re.split(r"(?<=\S) {3,}", line, maxsplit=1)
-    lines = _wrapped(command, width - 2, indent)
-    notes = (_wrapped(indent + note, width, indent) for note in about_it)
-    return "\n".join([" \\\n".join(lines), *("\n".join(each) for each in notes)])
+    """A help text of sentences, indented names and indented commands, in `width` columns."""
+    lines = [
+        line if len(line) <= width else EXPLAINED.sub(r"\1\n      ", line)
+        for line in text.replace(" \\\n      ", " ").splitlines()
+    ]
+    return _fitted("\n".join(lines), width)
 
 
 def fitted(text: str, stream: TextIO | None = None) -> str:
@@ -88,13 +76,15 @@ def fitted(text: str, stream: TextIO | None = None) -> str:
     the message is unchanged.
     """
     columns = columns_of(stream or sys.stdout)
-    if columns is None:
-        return text
+    return text if columns is None else _fitted(text, columns)
+
+
+def _fitted(text: str, columns: int) -> str:
     lines = []
     for line in text.split("\n"):
-        text = LABEL.sub("", line)
-        start = len(line) - len(text)
-        first, *others = folded(text, columns - start)
+        found = LABEL.match(line)
+        start = found.end() if found else 0
+        first, *others = folded(line[start:], columns - start)
         lines += [line[:start] + first, *(" " * start + other for other in others)]
     return "\n".join(lines)
 
