@@ -18,7 +18,6 @@ from tokenmill.vocabulary.training.options import (
     COUNTING,
     COUNTING_SECTIONS,
     SECTIONS,
-    SUMMARIES,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ examples:
         *("weight", "counts", "format", "text_field", "workers", "overwrite"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
-        *(Section(name, kind, SUMMARIES[name]) for name, kind in SECTIONS.items()),
+        *(Section(name, kind) for name, kind in SECTIONS.items()),
         Section("counting", CountRecipe, "how words are counted", only=COUNTING),
         *(Section(name, RECIPE[name], without=NOT_FOR_COUNTS) for name in COUNTING_SECTIONS),
     )
