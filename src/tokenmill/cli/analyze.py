@@ -141,10 +141,9 @@ def _print(found: Analysis) -> None:
             ["tokens", *(f"{length:,}" for length in found.token_percentiles.values())],
         ],
     )
-    print()
-    print_table(*_rows(found))
-    print()
-    print_table(*_costs(found))
+    for table in (_rows(found), _costs(found)):
+        print()
+        print_table(*table)
     print()
     print_facts([("note", note) for note in _notes(found)])
     print(f"\nrecommended: sequences of {found.recommendation.sequence_length:,} tokens (*)")
