@@ -63,19 +63,19 @@ note  rows: per batch; steps: per epoch
 note  fit: rows that fit in --activation-memory; passes: per step on one device
 
 recommended: sequences of 16 tokens (*)
-- 16 is the shortest of these lengths that cuts at most 5% of the documents: it cuts 0.0% of the
-  documents, with 0.0% of the tokens
-- 8 would cut 33.3% of the documents; 74.1% of the tokens would see their document from its start
-  (100.0% with 16); attention would take 0.63 times the FLOPs inside documents, and 0.50 times over
-  whole rows
-- with best-fit packing, 15.62% of the rows is padding; with one document per row, 43.8% is, and
-  there are 1.5 times as many rows
+- 16 is the shortest of these lengths that cuts at most 5% of the documents: it cuts 0.0% of the \
+documents, with 0.0% of the tokens
+- 8 would cut 33.3% of the documents; 74.1% of the tokens would see their document from its start \
+(100.0% with 16); attention would take 0.63 times the FLOPs inside documents, and 0.50 times over \
+whole rows
+- with best-fit packing, 15.62% of the rows is padding; with one document per row, 43.8% is, and \
+there are 1.5 times as many rows
 - attention inside documents takes 60% of the FLOPs of attention over whole rows
-- for custom, a row needs 197 kB for activations; a kernel that stores attention scores adds 1 kB
-  (0.0 times as much), and four times that at twice the length
-- a batch of 16 tokens is 1 row with 2 documents or parts of them; an epoch has 2 steps. If you
-  double the length, halve the rows: the tokens and activations of a batch stay the same, and only
-  attention grows
+- for custom, a row needs 197 kB for activations; a kernel that stores attention scores adds 1 kB \
+(0.0 times as much), and four times that at twice the length
+- a batch of 16 tokens is 1 row with 2 documents or parts of them; an epoch has 2 steps. If you \
+double the length, halve the rows: the tokens and activations of a batch stay the same, and only \
+attention grows
 - the memory for activations holds 5 rows: one device needs 1 gradient accumulation step a batch
 """
 

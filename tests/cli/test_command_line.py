@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from corpora import on_terminal, tokenmill, tokenmill_here
 
 from conftest import Printed, write_jsonl
-from tokenmill.cli import COMMANDS, main, tables
+from tokenmill.cli import COMMANDS, main, tables, terminal
 from tokenmill.cli.parser import Command, Parser
 from tokenmill.cli.tables import print_table
+from tokenmill.cli.terminal import fitted, folded_help
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about
 from tokenmill.packing.options import Packing
@@ -117,6 +119,82 @@ def test_a_wide_table_becomes_several_on_a_narrow_terminal(
     assert capsys.readouterr().out == (
         "name  one  two\na       1    2\nb       4    5\n\nname  three\na         3\nb         6\n"
     )
+
+
+def test_first_cells_that_leave_no_room_are_on_lines_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(tables, "columns_of", lambda _: 14)
+    print_table(["source", "one", "two"], [["folder/a.jsonl", "1", "2"], ["b\nc\x1b", "3", "4"]])
+    assert capsys.readouterr().out == (
+        "source\n  one  two\nfolder/a.jsonl\n    1    2\nb\\nc\\x1b\n    3    4\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        (
+            "error: cannot find the plan 'x', which is long\n  next: check its name",
+            ["error: cannot find the plan 'x',", "       which is long", "  next: check its name"],
+        ),
+        (
+            "  next: create one: tokenmill pack corpus/ --sequence-length 4096",
+            [
+                "  next: create one:",
+                "        tokenmill pack corpus/ \\",
+                "            --sequence-length \\",
+                "            4096",
+            ],
+        ),
+        (
+            "  next: add it; tokenmill pack --help lists every option",
+            ["  next: add it;", "        tokenmill pack --help", "        lists every option"],
+        ),
+        (
+            "  why: tokenmill can only read these",
+            ["  why: tokenmill can only read", "       these"],
+        ),
+        ("- as/long/as/a/name/of/a/file/can/be", ["- as/long/as/a/name/of/a/file/can/be"]),
+    ],
+)
+def test_messages_fit_the_terminal_and_commands_can_be_copied(
+    message: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "columns_of", lambda _: 33)
+    assert fitted(message).split("\n") == lines
+    monkeypatch.setattr(terminal, "columns_of", lambda _: None)
+    assert fitted(message) == message
+
+
+def test_examples_in_help_can_be_copied_from_a_narrow_terminal() -> None:
+    text = "examples:\n  tokenmill a --b c \\\n      --d e    the letters\n  tokenmill b   all"
+    assert folded_help(text, 24).split("\n") == [
+        "examples:",
+        "  tokenmill a --b c \\",
+        "      --d e",
+        "      the letters",
+        "  tokenmill b   all",
+    ]
+
+
+def test_no_name_of_a_source_adds_a_line_or_steers_the_terminal(
+    tmp_path: Path, tokenizer_path: Path
+) -> None:
+    source, out = tmp_path / "a\nb\x1b[31m.jsonl", tmp_path / "out"
+    write_jsonl(source, ["one two three"] * 5)
+    build = ("build", source, "--tokenizer", tokenizer_path, "--out", out)
+    analyze = ("analyze", source, "--tokenizer", tokenizer_path, "--sequence-lengths", "8")
+    shown = [tokenmill_here(*build), tokenmill_here(*analyze)]
+    shown += [tokenmill_here("inspect", out, *words) for words in ((), ("--document", 0))]
+    os.utime(source, (1, 1))
+    shown += [tokenmill_here(*build)]  # compares the file
+    write_jsonl(source, ["changed"])
+    shown += [tokenmill_here(*build), tokenmill_here("verify", out, "--against-sources")]
+    named = [done.stdout + done.stderr for done in shown]
+    assert [text for text in named[1:] if "a\\nb\\x1b[31m.jsonl" not in text] == []
+    assert [text for text in named if "a\nb" in text or "\x1b" in text] == []
 
 
 def helped(capsys: Printed, *arguments: str) -> str:

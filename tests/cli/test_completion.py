@@ -16,6 +16,12 @@ COMPLETED = [
     ("tokenmill build --packing best", ["best-fit"]),
     ("tokenmill tokenizer tr", ["train", "trim"]),
     ("tokenmill tokenizer train --model uni", ["unigram"]),
+    ("tokenmill recipe s", ["schema"]),
+    ("tokenmill completion b", ["bash"]),
+    ("tokenmill bench t", ["tokenizers"]),
+    ("tokenmill bench --tokenizer tok", []),
+    ("tokenmill build --format pa", ["parquet"]),
+    ("tokenmill export --columns pos", ["position_ids"]),
 ]
 
 
@@ -30,7 +36,10 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
-@pytest.mark.parametrize(("typed", "words"), COMPLETED)
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [*COMPLETED, ("tokenmill export --columns labels,pos", ["labels,position_ids"])],
+)
 def test_bash_completes(script: Path, typed: str, words: list[str]) -> None:
     asked = (
         f"source {script}; COMP_WORDS=({typed}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ));"

@@ -15,6 +15,7 @@ import pytest
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
+from tokenmill.core.errors import UserError
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
 
@@ -65,6 +66,9 @@ def test_the_only_plan_of_a_dataset_need_not_be_named(
         "  why: they are best-fit-4, best-fit-8\n"
         "  next: choose one, for example --plan best-fit-4, or plan='best-fit-4' in Python\n"
     )
+    with pytest.raises(UserError) as caught:
+        tokenmill.open_plan(built)
+    assert caught.value.hint == "choose one, for example name='best-fit-4'"
     copied = tmp_path / "copied"
     shutil.copytree(built, copied)
     shutil.rmtree(copied / "plans" / "best-fit-4")

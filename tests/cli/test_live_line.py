@@ -61,7 +61,7 @@ def test_waiting_for_others_fits_as_well() -> None:
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"done_bytes": 4 * 10**9}, "6,000,000 tokens/s, 20 MB/s of text"),
+        ({"done_bytes": 4 * 10**9}, "writing the last files and the manifest"),
         ({"elapsed_seconds": 0.5}, "1,200,000,000 tokens/s, 4.00 GB/s of text"),
         ({"read_bytes": 10**9 + 10**5}, "eta 5:00, 6,000,000 tokens/s, 1 kB/s of text"),
         ({"documents": 234_567, "rejected": 0}, "reading the first documents"),
@@ -115,5 +115,34 @@ def test_a_terminal_shows_one_line_which_goes_at_the_end(
         advance("merging", 2, 4)
     erase = "\r\x1b[K"
     assert capsys.readouterr().err == (
-        f"{erase}██▌·······  25% merging{erase}█████·····  50% merging, 0:02 left{erase}"
+        f"{erase}██▌·······  25% merging{erase}█████·····  50% merging, 0:04 left{erase}"
+    )
+
+
+def test_the_time_left_follows_the_recent_rate_and_is_left_out_until_it_is_steady(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, shown = Clock(monkeypatch), []
+    line = module.Meter()
+    monkeypatch.setattr(line, "draw", lambda _, text: shown.append(text))
+    for done in (0, 1, 2, 3, 4, 14, 24, 34, 44, 54, 64, 100):  # slow at first, as merges are
+        line.advance("merges", done, 100)
+        clock.now += 2
+    line.advance("writing", 0, 1)
+    assert shown == [
+        *("merges",) * 5,
+        *("merges, 0:43 left", "merges, 0:22 left", "merges, 0:17 left", "merges, 0:11 left"),
+        *("merges, 0:09 left", "merges, 0:07 left", "merges", "writing"),
+    ]
+
+
+def test_a_full_bar_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
+    Clock(monkeypatch)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    line = module.Meter()
+    for share, text in ((0.99, "counting"), (0.995, "counting"), (1.0, "merging counts")):
+        line.draw(share, text)
+    assert capsys.readouterr().err == (
+        "\r\x1b[K█████████▉  99% counting\r\x1b[K██████████ 100% merging counts"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from corpora import contents
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
+from tokenmill.core.installed import install_command
 from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.read import units
 from tokenmill.run.recipe.checks import (
@@ -232,7 +234,7 @@ def test_a_comparison_has_a_line_for_every_strategy_explains_and_writes_nothing(
     (header, *lines), legend, recommendation = compared(dataset, capsys, "--ranks", 2)
     columns = "strategy sequences fill cuts avoidable lost segments imbalance gap seconds"
     assert header.split() == columns.split()
-    assert sorted(line.split()[0] for line in lines) == sorted(STRATEGIES)
+    assert sorted(line.split()[0].rstrip(":") for line in lines) == sorted(STRATEGIES)
     (best_fit,) = [line.split() for line in lines if line.startswith("best-fit ")]
     assert best_fit[1:3] == ["3", "83.3333%"]
     assert best_fit[3:7] == ["1", "0", "0", "1.67"]
@@ -255,9 +257,23 @@ def test_strategies_that_cannot_come_last_with_what_they_object(
     dataset: Path, capsys: Printed
 ) -> None:
     (_, *lines), _, _ = compared(dataset, capsys, "--at-cuts", "eos")
-    names = ["order-preserving", "concat-and-chunk", "length-buckets"]
-    assert [line.split()[0] for line in lines[-3:]] == names
-    assert all("pack.at_cuts" in line for line in lines[-3:])
+    assert lines[-3:] == [
+        f"{name}: --at-cuts: {name} cuts documents anywhere and adds no tokens there{more}"
+        for name, more in (
+            ("order-preserving", ""),
+            ("concat-and-chunk", ""),
+            ("length-buckets", "; --smallest-bucket: is longer than a sequence"),
+        )
+    ]
+
+
+def test_a_strategy_whose_package_is_missing_has_a_row_that_says_how_to_install_it(
+    dataset: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)  # as if it were not installed
+    (_, *lines), _, _ = compared(dataset, capsys)
+    install = install_command("optimal")
+    assert f"optimal: needs the extra optimal: {install}" in lines
 
 
 def test_a_comparison_as_json(dataset: Path, capsys: Printed) -> None:
@@ -267,7 +283,7 @@ def test_a_comparison_as_json(dataset: Path, capsys: Printed) -> None:
     assert list(found) == list(STRATEGIES)
     assert found["best-fit"]["figures"]["sequences"] == 3
     assert found["length-buckets"]["figures"] is None
-    assert found["length-buckets"]["objection"] == "pack.smallest_bucket: is longer than a sequence"
+    assert found["length-buckets"]["objection"] == "--smallest-bucket: is longer than a sequence"
 
 
 # The section `pack` of a recipe.

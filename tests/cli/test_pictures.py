@@ -12,7 +12,7 @@ import pytest
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
-from tokenmill.cli.tables import bar_lines, length_lines, table_lines, with_bar
+from tokenmill.cli.tables import bar_lines, length_lines, with_bar
 from tokenmill.reports.lengths.counts import Bin
 
 Terminal = Callable[[int], None]
@@ -99,15 +99,11 @@ def test_a_bar_takes_the_room_that_is_left(terminal: Terminal) -> None:
     assert with_bar("50%", 0.5, 4) == "50%"
 
 
-def test_long_names_lose_their_middle(terminal: Terminal) -> None:
+def test_long_names_beside_bars_lose_their_middle(terminal: Terminal) -> None:
     terminal(40)
     assert list(bar_lines(LONG)) == [
         "a/very/…ce.jsonl  ████████████████  2.00",
         "           short  ████████          1.00",
-    ]
-    assert list(table_lines(["source", "tokens"], [["x" * 30 + "/end.json", "1"]])) == [
-        "source                            tokens",
-        "xxxxxxxxxxxxxxx…xxxxxxx/end.json       1",
     ]
 
 

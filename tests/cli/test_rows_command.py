@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.cli.build import Build
 from tokenmill.cli.parser import Parser
+from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.run.recipe.options import Recipe
 
@@ -162,6 +164,43 @@ def test_the_same_file_is_a_recipe(config: Path, tokenizer_path: Path) -> None:
     assert (made.pack.long_documents, made.pack.overlap) == ("sliding-window", 4)
     assert made.pack.overlap_in_loss
     assert (made.read.text_field, made.limits.max_bad) == ("body", 0.01)
+
+
+def test_a_length_that_is_not_given_is_that_of_the_tokenizer(
+    config: Path,
+    texts: Path,
+    tmp_path: Path,
+    tokenizer_path: Path,
+    capsys: Printed,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    shutil.copy(tokenizer_path, model)
+    given = config.read_text()
+    config.write_text(given.replace("  context_length: 16\n", "  overlap: 8\n"))
+    with pytest.raises(UserError, match="context_length is missing") as caught:
+        recipe(config, "--tokenizer", str(model))
+    assert (caught.value.where, caught.value.hint) == (
+        str(config),
+        "add context_length: 4096 to the YAML, or --context-length 4096 to tokenmill rows",
+    )
+    assert recipe(config, "--sequence-length", "32").pack.sequence_length == 32
+    capsys.readouterr()
+
+    settings = {"model_max_length": 16, "eos_token": "<|endoftext|>"}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    said = "context_length 16, from model_max_length in tokenizer_config.json\n"
+    assert recipe(config, "--tokenizer", str(model)).pack.sequence_length == 16
+    assert capsys.readouterr().err == said
+    assert rows(config, texts, tmp_path / "rows", "--tokenizer-name", str(model)) == 0
+    assert said.strip() in caplog.messages
+    made = datasets.load_from_disk(str(tmp_path / "rows"))["train"]
+    assert {len(row) for row in made["input_ids"]} == {16}
+
+    (model / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 8}))
+    with pytest.raises(UserError, match="overlap: got 8; must be less than context_length"):
+        recipe(config, "--tokenizer", str(model))
 
 
 def test_a_build_refuses_what_it_cannot_do(config: Path) -> None:

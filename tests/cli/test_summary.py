@@ -74,7 +74,8 @@ def test_a_build_shows_what_it_reads_and_six_lines_that_matter(
         "   exactness  every document compared with the reference tokenizer: all equal",
         f"       speed  N s: N documents, N tokens and N {UNIT.search(shown)[1]} of text a second",  # type: ignore[index]
         "",
-        f"next: tokenmill verify {out}   or   tokenmill inspect {out}",
+        f"next: tokenmill verify {out}",
+        f"  or: tokenmill inspect {out}",
     ]
     assert main([*map(str, command), "--verbose", "--overwrite"]) == 0
     shown, said = capsys.readouterr()

@@ -26,6 +26,7 @@ def test_a_corpus_becomes_a_tokenizer(tmp_path: Path, capsys: Printed) -> None:
     assert main([*command, "--vocabulary", "260", "--overwrite", "--json"]) == 0
     training = json.loads(capsys.readouterr().out)
     assert [entry["vocabulary"] for entry in training["sizes"]] == [260]
+    assert training["notes"] == []
     assert not (out / "258").exists()
 
 
@@ -36,8 +37,8 @@ def test_weighted_counts_say_that_they_are_weighted(tmp_path: Path, capsys: Prin
     command += ["--vocabulary", "257", "--by", "l", "--weight", "de=2"]
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "7 B, 5 words, 3 of them unique, weighted\n" in out
-    assert "\nvocabulary  weighted tokens  " in out
+    assert "7 B, 5 words after weighting, 3 of them unique\n" in out
+    assert "\nvocabulary  weighted tokens  per counted word  " in out
 
 
 def test_a_longest_token_of_spaces_is_visible(tmp_path: Path, capsys: Printed) -> None:

@@ -16,7 +16,11 @@ from tokenmill.core.installed import install_command
 from tokenmill.encode import tokenizer_file
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_file import load_tokenizer_file, open_stored_tokenizer
+from tokenmill.encode.tokenizer_file import (
+    load_tokenizer_file,
+    open_stored_tokenizer,
+    own_length,
+)
 
 JSON = json.dumps(byte_level_json()).encode()
 RANKS = b"YQ== 0\nYg== 1\nYWI= 2\n"
@@ -186,7 +190,7 @@ MODEL = {"tokenizer.json": JSON, "tokenizer_config.json": json.dumps(CONFIG).enc
 def test_a_name_on_the_hub_is_fetched_once_and_found_offline(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    commit = hub.commit(name, MODEL)
+    commit = hub.commit(name, {**MODEL, "config.json": b'{"max_position_embeddings": 2048}'})
     found = load_tokenizer_file(name)
     assert found == TokenizerFile(
         "huggingface",
@@ -200,6 +204,7 @@ def test_a_name_on_the_hub_is_fetched_once_and_found_offline(
     go_offline(monkeypatch)
     assert load_tokenizer_file(name) == found
     assert load_tokenizer_file(f"{name}@{commit}").data == JSON
+    assert own_length(name) == (2048, "max_position_embeddings in config.json")
     assert hub.requests == []
 
 

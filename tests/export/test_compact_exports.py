@@ -12,8 +12,10 @@ from msgspec import UNSET
 
 import tokenmill
 from conftest import write_jsonl
+from tokenmill.load.export.writers import dtypes_of
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.steps.order import shuffled
+from tokenmill.store.exports import ExportOptions
 from tokenmill.store.row_format import Labels
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "other-trainers.md"
@@ -66,10 +68,16 @@ def test_the_reader_of_the_guide_computes_labels_that_are_left_out(
     pytest.importorskip("torch", reason="PyTorch is not installed")
     plan = tokenmill.pack(dataset, folder=tmp_path / "p", sequence_length=LENGTH, **options).plan
     made = tokenmill.export(dataset, tmp_path / "rows", plan=plan, format="pt")
-    assert made.dtypes == {"input_ids": "uint16", "position_ids": "int32"}
+    assert made.dtypes == {"input_ids": "uint16", "position_ids": "uint16"}
     rule = "input_ids, but -100 where position_ids is 0 and in padding"
     assert made.left_out == {"labels": rule}
     assert labels_by_the_guide(monkeypatch, tmp_path) == labels_of(dataset, plan, "aligned")
+
+
+def test_positions_in_pt_files_take_two_bytes_if_all_fit() -> None:
+    options = ExportOptions(format="pt", columns=("position_ids",))
+    assert dtypes_of(options, 65_536) == {"position_ids": "uint16"}
+    assert dtypes_of(options, 65_537) == {"position_ids": "int32"}
 
 
 @pytest.mark.parametrize(

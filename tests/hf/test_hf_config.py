@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokenmill.core.errors import UserError
+from tokenmill.encode.tokenizer_file import own_length
 from tokenmill.hf import CausalLMConfig
 from tokenmill.hf.tokenizer import make_config
 
@@ -22,6 +25,8 @@ tokenizer:
 dataset:
   source: elsewhere
 """
+OF_TOKENIZER = "model_max_length in tokenizer_config.json"
+OF_MODEL = "max_position_embeddings in config.json"
 EXPECTED = CausalLMConfig(
     tokenizer_name="models/tokenizer.json",
     context_length=4096,
@@ -63,14 +68,35 @@ def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
         "show_progress: got 'yes'; must be true or false",
         "verbose_level: got 'LOUD'; must be one of DEBUG, INFO, WARNING, ERROR",
         "tokenizer_name: got ['a']; must be text, or none",
-        "context_length: is missing",
     ]
 
 
-@pytest.mark.parametrize("value", [0, -5, 10**8, True, "many", 4.5, None])
+@pytest.mark.parametrize("value", [0, -5, 10**8, True, "many", 4.5])
 def test_a_context_length_is_a_whole_number_that_fits_into_a_write(value: object) -> None:
     with pytest.raises(UserError, match="context_length: got"):
         make_config({"context_length": value})
+
+
+@pytest.mark.parametrize(
+    ("own", "of_model", "expected"),
+    [
+        (1024, {}, (1024, OF_TOKENIZER)),
+        (1024, {"max_position_embeddings": 1024}, (1024, OF_TOKENIZER)),
+        (512, {"max_position_embeddings": 514}, (512, OF_TOKENIZER)),
+        (4096, {"max_position_embeddings": 2048}, (2048, OF_MODEL)),
+        (10**30, {"max_position_embeddings": 2048}, (2048, OF_MODEL)),
+        (10**30, {}, (0, "")),
+        (10_000_001, {"max_position_embeddings": None}, (0, "")),
+        ("1024", {"max_position_embeddings": True}, (0, "")),
+    ],
+)
+def test_the_smaller_length_of_a_tokenizer_and_its_model_is_its_own(
+    tmp_path: Path, own: object, of_model: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    (tmp_path / "tokenizer.json").touch()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": own}))
+    (tmp_path / "config.json").write_text(json.dumps(of_model))
+    assert own_length(tmp_path / "tokenizer.json") == own_length(str(tmp_path)) == expected
 
 
 def test_a_struct_is_checked_as_well() -> None:

@@ -179,7 +179,6 @@ def test_the_summary_counts_rows_and_tokens() -> None:
     assert summary.tokens == int(np.sum(rows["attention_mask"]))
     assert summary.text_bytes == sum(len(text.encode()) for text in TEXTS)
     assert list(summary.stage_seconds) == ["read", "encode", "windows", "write"]
-    assert summary.rows_per_second == summary.rows / summary.seconds
 
 
 def test_a_dataset_is_read_as_it_was_selected() -> None:

@@ -57,7 +57,7 @@ def test_a_strategy_without_the_package_that_it_needs_is_refused(
     add_strategy(Strategy(pack, needs="no_such_solver", extra="solver"))
     options = PackOptions(sequence_length=8, packing="alone")  # type: ignore[arg-type]
     assert list(map(str, objections(options))) == [
-        f"pack.packing: alone needs no_such_solver: {install_command('solver')}"
+        f"pack.packing: alone needs the extra solver: {install_command('solver')}"
     ]
 
 
@@ -68,7 +68,7 @@ def test_optimal_without_its_solver_is_refused_with_the_extra_that_brings_it(
     with pytest.raises(UserError, match="the plan has 1 problem") as caught:
         make_pack_options({"sequence_length": 8, "packing": "optimal"})
     assert caught.value.why == (
-        f"pack.packing: optimal needs highspy: {install_command('optimal')}"
+        f"pack.packing: optimal needs the extra optimal: {install_command('optimal')}"
     )
 
 

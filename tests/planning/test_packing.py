@@ -299,7 +299,7 @@ def test_the_same_build_again_finds_dataset_and_plan_complete(
 
 
 def test_a_validation_subset_is_given_a_plan_of_its_own(
-    tmp_path: Path, tokenizer_path: Path
+    tmp_path: Path, tokenizer_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_corpus(tmp_path / "data", num_files=1, per_file=200)
     report = tokenmill.build(
@@ -308,8 +308,10 @@ def test_a_validation_subset_is_given_a_plan_of_its_own(
         tmp_path / "out",
         workers=1,
         validation=0.2,
-        sequence_length=64,
+        sequence_length=8,
     )
+    short = "sequences of 8 tokens are very short; did you mean 8k?"
+    assert [each for each in caplog.messages if "short" in each] == [short]
     dataset = report.dataset
     subsets = [
         subset
@@ -317,7 +319,7 @@ def test_a_validation_subset_is_given_a_plan_of_its_own(
         for subset in shard.documents().column("subset").to_pylist()
     ]
     plans = {made.plan.folder.name: made.plan for made in report.plans}
-    assert list(plans) == ["best-fit-64-train", "best-fit-64-validation"]
+    assert list(plans) == ["best-fit-8-train", "best-fit-8-validation"]
     for name, plan in plans.items():
         subset = name.rpartition("-")[2]
         packed = Counter(document for row in rows(plan) for document, _, _ in row)
@@ -518,5 +520,5 @@ def test_short_sequences_are_made_with_a_warning(
 ) -> None:
     tokenmill.StreamPacker(length)
     assert caplog.messages == warnings
-    pack(corpus, PackOptions(sequence_length=length), tmp_path / "plan")
+    tokenmill.pack(corpus, folder=tmp_path / "plan", sequence_length=length)
     assert caplog.messages == 2 * warnings

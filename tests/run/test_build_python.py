@@ -296,7 +296,7 @@ def test_opening_a_dataset_imports_no_module_of_its_tokenizer(
         answers.append((done.returncode, done.stdout + done.stderr))
     assert [code for code, _ in answers] == [0, 0, 2]
     assert "not decoded (give --tokenizer" in answers[0][1]
-    assert "document 0 begins  <id " in answers[1][1]
+    assert "document 0\n     begins  <id " in answers[1][1]
     assert "--tokenizer python:module:name" in answers[2][1]
     assert not (tmp_path / "imported").exists()
 
@@ -312,7 +312,7 @@ def test_a_dataset_is_decoded_with_the_tokenizer_that_is_handed_over(
     shown = run("inspect", dataset, "--tokenizer", NAME, "--document", 0)
     assert text in shown.stdout
     edges = run("inspect", dataset, "--tokenizer", NAME)
-    assert f"document 0 begins  {text[:10]}" in edges.stdout
+    assert f"document 0\n     begins  {text[:10]}" in edges.stdout
     assert tokenmill.view_document(dataset, 0, ByteTokenizer()).pieces[0].text == text
     assert tokenmill.verify(dataset).decoded_documents == 0
     assert tokenmill.verify(dataset, tokenizer=ByteTokenizer()).decoded_documents > 0

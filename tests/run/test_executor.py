@@ -65,7 +65,7 @@ def build_with(corpus: Path, tokenizer_path: Path, tmp_path: Path) -> Any:
 
 
 def same_dataset(report: BuildReport, other: BuildReport) -> bool:
-    return contents(report.dataset.folder) == contents(other.dataset.folder)
+    return contents(Path(report.out)) == contents(Path(other.out))
 
 
 def test_another_executor_writes_the_same_bytes(build_with: Any, clean: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_damaged_file_costs_its_own_units(build_with: Any, corpus: Path) -> No
     quarantine = {"on_bad_file": "quarantine"}
     report = build_with(LastFirst(), **quarantine)
     assert same_dataset(report, build_with(None, "clean", **quarantine))
-    assert report.dataset.manifest.sources[2].quarantined != ""
+    assert report.manifest.sources[2].quarantined != ""
 
 
 def test_what_one_executor_has_begun_another_finishes(build_with: Any, clean: Any) -> None:

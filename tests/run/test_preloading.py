@@ -20,7 +20,7 @@ from tokenmill.run.executor import Preload
 from tokenmill.run.job import Setup
 from tokenmill.run.machine import Resources
 from tokenmill.run.pool import WorkerPool
-from tokenmill.run.worker import Preloaded, preload
+from tokenmill.run.worker import engine_key, preload
 
 
 @pytest.fixture
@@ -40,27 +40,21 @@ def setup_of(tokenizer_path: Path) -> Setup:
     return setup_for(tokenizer_path.parent, load_tokenizer_file(tokenizer_path).sha256)
 
 
-def loaded(order: Preload) -> Preloaded:
-    found = preload(order)
-    assert found
-    return found
-
-
 @pytest.mark.parametrize("change", [{"engine": "memo"}, {"resources": Resources(2, "", 6, 2)}])
 def test_another_engine_is_loaded_by_the_setup(
     order: Preload, tokenizer_path: Path, change: dict[str, object]
 ) -> None:
-    setup, found = setup_of(tokenizer_path), loaded(order)
-    assert found.engine_for(setup) is found.engine
-    assert found.engine_for(msgspec.structs.replace(setup, **change)) is None
-    other = loaded(msgspec.structs.replace(order, control_tokens=True))
-    assert other.engine_for(setup) is None
-    assert found.engine_for(setup_for(tokenizer_path.parent, "of other bytes")) is None
+    setup, (found,) = setup_of(tokenizer_path), preload(order)
+    assert found == engine_key(setup)
+    assert found != engine_key(msgspec.structs.replace(setup, **change))
+    (other,) = preload(msgspec.structs.replace(order, control_tokens=True))
+    assert other != engine_key(setup)
+    assert found != engine_key(setup_for(tokenizer_path.parent, "of other bytes"))
 
 
 def test_what_cannot_be_loaded_ahead_is_left_to_the_setup(order: Preload) -> None:
-    assert preload(msgspec.structs.replace(order, path="missing")) is None
-    assert preload(msgspec.structs.replace(order, engine="fastokens", kind="tiktoken")) is None
+    assert preload(msgspec.structs.replace(order, path="missing")) == {}
+    assert preload(msgspec.structs.replace(order, engine="fastokens", kind="tiktoken")) == {}
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nothing is preloaded here")
@@ -75,7 +69,7 @@ def test_waiting_workers_can_read_the_tokenizer_that_the_pool_names(
         code = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
         read = subprocess.check_output([sys.executable, "-c", code, orders[0].path])
         assert read == file.data
-        assert loaded(orders[0]).sha256 == file.sha256
+        assert [digest for digest, *_ in preload(orders[0])] == [file.sha256]
 
 
 def test_a_build_of_one_unit_starts_one_worker(

@@ -101,7 +101,17 @@ def test_an_unknown_option_is_named_with_the_nearest_known_one(
         ),
         (
             {"read": {"validation": 1}},
-            "read.validation: got 1; must be a number, at least 0 and below 1, e.g. 0.1%",
+            "read.validation: got 1; must be a number, at least 0 and below 1, e.g. 0.1%; did you "
+            "mean 1%?",
+        ),
+        (
+            {"limits": {"max_bad": "2.5"}},
+            "limits.max_bad: got '2.5'; must be a number, at least 0 and below 1, e.g. 0.01%; did "
+            "you mean 2.5%?",
+        ),
+        (
+            {"limits": {"max_bad": 100}},
+            "limits.max_bad: got 100; must be a number, at least 0 and below 1, e.g. 0.01%",
         ),
         (
             {"read": {"validation": "half"}},
@@ -212,26 +222,48 @@ def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "why"),
+    ("text", "place", "why", "hint"),
     [
         ("a: 1\nb: [c\nd: e\n", ", line 3, column 2", "expected ',' or ']', but got ':', while "
-         "parsing a flow sequence that begins in line 2"),
-        ("a: b: c", ", line 1, column 5", "mapping values are not allowed here"),
-        ("read:\n  keep: []\nread: {}\n", ", line 3, column 1", "'read' is given twice"),
+         "parsing a flow sequence that begins in line 2",
+         "close the bracket, and quote texts with brackets or commas"),
+        ("a: b: c", ", line 1, column 5", "mapping values are not allowed here",
+         "quote texts with a colon, and write a space after the colon of an option"),
+        ("read:\n  keep: []\nread: {}\n", ", line 3, column 1", "'read' is given twice",
+         "keep one of them"),
         ("!!python/object/apply:os.getcwd []", ", line 1, column 1", "could not determine a "
-         "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'"),
+         "constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd'",
+         "indent with spaces, and quote texts with : # * & % @ ! or brackets"),
+        ("a: &a [x]\nb: *a", ", line 2, column 4", "an alias is not allowed", "quote texts that "
+         "begin with *, and write out values instead of repeating them with *"),
+        ("a:\n\tb: c", ", line 2, column 1", r"found character '\t' that cannot start any token",
+         "indent with spaces, not with tabs"),
+        ("a:\n  b: c\n d: e", ", line 3, column 2", "expected <block end>, but found '<block "
+         "mapping start>', while parsing a block mapping that begins in line 1",
+         "indent all options of a section alike"),
+        ("a: {b} {c}", ", line 1, column 8", "expected <block end>, but found '{'",
+         "indent with spaces, and quote texts with : # * & % @ ! or brackets"),
     ],
 )  # fmt: skip
 def test_text_that_is_no_plain_yaml_is_refused_at_its_place(
-    tmp_path: Path, text: str, place: str, why: str
+    tmp_path: Path, text: str, place: str, why: str, hint: str
 ) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
         load_recipe(path)
     assert str(caught.value) == (
-        f"cannot read the recipe\n  where: {path}{place}\n  why: {why}\n"
-        "  next: indent with spaces, and quote texts with : # * & % or brackets"
+        f"cannot read the recipe\n  where: {path}{place}\n  why: {why}\n  next: {hint}"
     )
+
+
+def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="maximum recursion depth exceeded"):
+        load_recipe(write(tmp_path, "a: " + "[" * 2_000))
+
+
+def test_a_date_is_a_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "chat: {chat_date: 2026-01-31}\n")
+    assert load_recipe(path) == {"chat": {"chat_date": "2026-01-31"}}
 
 
 def test_a_recipe_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

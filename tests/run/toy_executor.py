@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from tokenmill.core.errors import EngineError, TokenmillError
 from tokenmill.encode.exactness import Exam
-from tokenmill.read.units import Unit
 from tokenmill.run.executor import (
     Assignment,
     Calibrated,
@@ -52,7 +51,7 @@ class LastFirst:
     def room(self) -> int:
         return ROOM - len(self._queue)
 
-    def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
+    def start(self, assignment: Assignment) -> None:
         self._queue.append(assignment)
 
     def wait(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from tokenmill.api.datasets import Dataset, dataset_card
 from tokenmill.api.records import are_names, names_of, written
+from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.reports.space import checking_space
@@ -46,7 +47,8 @@ class BuildReport(_encode.BuildReport):
                 `tokenmill.open(report.out, cache=...)`.
         """
         if self.opened is None:
-            raise _encode.in_bucket(self.out)
+            hint = "tokenmill.open(report.out, cache=...)"
+            raise UserError("the dataset is in a bucket", where=self.out, hint=hint)
         return self.opened
 
     def _repr_html_(self) -> str:

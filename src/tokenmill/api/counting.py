@@ -74,9 +74,11 @@ def count_inputs(
         TokenmillError: as `count_words`.
     """
     from tokenmill.run.pipeline import count  # loads a compiler
+    from tokenmill.store.counts.folder import is_counts_folder
 
     inputs = values.get("inputs") or []
-    counted, datasets = _counts_among(inputs), _datasets_among(inputs)
+    counted = [name for name in inputs if is_counts_folder(name)]
+    datasets = [name for name in inputs if is_finished(Workspace(Path(name)))]
     if counted:
         return _merge(values, counted, overwrite)
     sources = None
@@ -144,13 +146,3 @@ def _merge(values: Mapping[str, Any], counted: list[str], overwrite: Overwrite) 
         min_count=values.get("min_count", 1),
         overwrite=overwrite,
     )
-
-
-def _counts_among(inputs: list[str]) -> list[str]:
-    from tokenmill.store.counts.folder import is_counts_folder
-
-    return [name for name in inputs if is_counts_folder(name)]
-
-
-def _datasets_among(inputs: list[str]) -> list[str]:
-    return [name for name in inputs if is_finished(Workspace(Path(name)))]

@@ -14,7 +14,7 @@ from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.planning import PlanReport
 from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
 from tokenmill.store.exports import ExportManifest, ExportOptions
-from tokenmill.store.plan import Plan, open_plan
+from tokenmill.store.plan import Plan, chosen_plan
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments
@@ -106,5 +106,5 @@ def export(
     """
     chosen = make_options(ExportOptions, options, "the export")
     source = opened(dataset)
-    found = plan if isinstance(plan, Plan) else open_plan(source, plan)
+    found = chosen_plan(source, plan)
     return rows.export(source, found, out, chosen, overwrite=overwrite).manifest

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tokenmill.cli.parser import Parser
 
 UNCHANGED = "nothing was changed"
-STOPPED = ("tokenmill: interrupted", "tokenmill: stopped")
-"""How messages begin that are no errors."""
 RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
 COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
@@ -40,8 +38,6 @@ COMMANDS = {
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
 
-usage:
-  tokenmill COMMAND ...
   tokenmill build data/ --tokenizer tokenizer.json --out corpus/
 
 commands:
@@ -71,13 +67,16 @@ def _run(arguments: Sequence[str]) -> int:
         resumes = " ".join(arguments[:2]).startswith(RESUMABLE)
         _report("tokenmill: " + "; ".join(notes if resumes else [*notes, UNCHANGED]))
         if resumes:
-            _report("resume with the same command:\n  " + _command_line())
+            import shlex
+
+            command = shlex.join(["tokenmill", *sys.argv[1:]])
+            _report(f"resume with the same command:\n  {command}")
         return error.exit_code
     except Exception as error:
         if "--debug" in arguments:
             raise
         told = _explained(error)
-        _report(f"tokenmill: {told}")
+        _report(str(told), label="error:" if sys.stderr.isatty() else "tokenmill:")
         if "--json" in arguments:
             _print_as_json(told)
         return told.exit_code
@@ -142,18 +141,10 @@ def _run_command(parser: Parser, words: Sequence[str]) -> int:
 
 
 def _print_overview(text: str, summaries: Mapping[str, str]) -> None:
-    import textwrap
-
     from tokenmill.cli.terminal import coloured_help, columns_of, folded_help
 
-    width = columns_of(sys.stdout) or 100
-    rows = (
-        textwrap.fill(f"  {name:<13}{summary}", width, subsequent_indent=" " * 15)
-        for name, summary in summaries.items()
-    )
-    before, after = text.split("{commands}")
-    parts = (folded_help(before, width), "\n", "\n".join(rows), folded_help(after, width))
-    print(coloured_help("".join(parts)))
+    rows = "\n".join(f"  {name:<13}{summary}" for name, summary in summaries.items())
+    print(coloured_help(folded_help(text.format(commands=rows), columns_of(sys.stdout) or 100)))
 
 
 def _unknown(command: str) -> UserError:
@@ -180,12 +171,6 @@ def _explained(error: Exception) -> TokenmillError:
     return InternalError(f"a bug in tokenmill: {type(error).__name__}: {error}", hint=report)
 
 
-def _command_line() -> str:
-    import shlex
-
-    return shlex.join(["tokenmill", *sys.argv[1:]])
-
-
 def _print_as_json(error: TokenmillError) -> None:
     """Print an error on standard output, as one object."""
     from tokenmill.cli.tables import print_json
@@ -195,15 +180,15 @@ def _print_as_json(error: TokenmillError) -> None:
     print_json({"event": "error", **given, "exit_code": error.exit_code})
 
 
-def _report(text: str) -> None:
-    """Print a message on standard error; on a terminal, "error:" instead of our name."""
-    from tokenmill.cli.terminal import BOLD, RED, painted, safe_text, use_colour
+def _report(text: str, label: str = "") -> None:
+    """Print a message on standard error, after the label of an error."""
+    from tokenmill.cli.terminal import BOLD, RED, fitted, painted, use_colour
+    from tokenmill.core.values import safe_text
 
-    text, colour = safe_text(text), use_colour(sys.stderr)
-    if sys.stderr.isatty() and text.startswith("tokenmill: ") and not text.startswith(STOPPED):
-        label = painted("error:", BOLD, RED) if colour else "error:"
-        text = f"{label} {text.removeprefix('tokenmill: ')}"
-    if colour:
-        for label in ("where", "why", "next"):
-            text = text.replace(f"\n  {label}: ", f"\n  {painted(f'{label}:', BOLD)} ")
+    text = fitted(safe_text(f"{label} {text}" if label else text), sys.stderr)
+    if use_colour(sys.stderr):
+        if label:
+            text = painted(label, BOLD, RED) + text.removeprefix(label)
+        for part in ("where", "why", "next"):
+            text = text.replace(f"\n  {part}: ", f"\n  {painted(f'{part}:', BOLD)} ")
     print(text, file=sys.stderr, flush=True)

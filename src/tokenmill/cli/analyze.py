@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.shapes import Quantity, ShapeOptions, shape_from
 from tokenmill.cli.tables import length_lines, print_facts, print_json, print_table
-from tokenmill.cli.terminal import columns_of
+from tokenmill.cli.terminal import fitted
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about, make_options
 from tokenmill.core.values import counted, size_text
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from tokenmill.packing.costs import ModelShape
     from tokenmill.reports.lengths.analysis import Analysis
 
-WIDTH = 100
 CONFIDENCE = "(95 % confidence)"
 READING = ("read", "chat", "encode")
 """Sections of a recipe that decide how documents are read and encoded."""
@@ -142,16 +139,14 @@ def _print(found: Analysis) -> None:
             ["tokens", *(f"{length:,}" for length in found.token_percentiles.values())],
         ],
     )
-    print()
-    print_table(*_rows(found))
-    print()
-    print_table(*_costs(found))
+    for table in (_rows(found), _costs(found)):
+        print()
+        print_table(*table)
     print()
     print_facts([("note", note) for note in _notes(found)])
     print(f"\nrecommended: sequences of {found.recommendation.sequence_length:,} tokens (*)")
-    width = min(columns_of(sys.stdout) or WIDTH, WIDTH)
     for reason in found.recommendation.reasons:
-        print(textwrap.fill(reason, width, initial_indent="- ", subsequent_indent="  "))
+        print(fitted(f"- {reason}"))
 
 
 def _facts(found: Analysis) -> Iterator[tuple[str, str]]:

@@ -11,11 +11,10 @@ from msgspec import Meta
 
 from tokenmill.cli.meter import Meter
 from tokenmill.cli.tables import print_facts, print_json
-from tokenmill.cli.terminal import safe_text
 from tokenmill.cli.tokenizers.facts import RankFile
 from tokenmill.core.errors import Interrupted
 from tokenmill.core.options import about
-from tokenmill.core.values import size_text
+from tokenmill.core.values import safe_text, size_text
 
 if TYPE_CHECKING:
     from tokenmill.reports.bench import BenchReport, Row

@@ -12,12 +12,13 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from tokenmill.cli.parser import Events, Section, Verbose
+from tokenmill.cli.parser import Events, Section, Verbose, flag_of
 from tokenmill.cli.recipe_command import RECIPE_SECTIONS, RecipeCommand
 from tokenmill.cli.tables import print_json
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.terminal import fitted
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import Overwrite, about, make_options
+from tokenmill.core.values import safe_text
 from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.recipe.options import Out, Positive, Recipe
@@ -111,7 +112,7 @@ examples:
         if cluster.on is None:
             names = [name for name in LaunchOptions.__struct_fields__ if getattr(cluster, name)]
             if names:
-                raise UserError(f"{' and '.join(map(_flag, names))} can only be used with --on")
+                raise UserError(f"{' and '.join(map(flag_of, names))} can only be used with --on")
             if cluster.agent is None:
                 return
         elif cluster.agent is not None:
@@ -131,7 +132,8 @@ examples:
     def _build(self, recipe: Recipe, share: AgentShare | None, executor: WorkerPool) -> None:
         """Build on this machine. The imports below run while the first worker starts."""
         from tokenmill.cli.display import display_for, events_for, naming_kept_units
-        from tokenmill.cli.summary import BUILD, next_line
+        from tokenmill.cli.summary import BUILD
+        from tokenmill.cli.tables import next_text
         from tokenmill.reports.space import checking_space
         from tokenmill.run.pipeline import build
         from tokenmill.run.tasks.encode import BuildReport
@@ -153,7 +155,8 @@ examples:
                 display.finish(report)
                 self._export(recipe, report)
                 if not self.json:
-                    print(f"\n{next_line(report.out)}")
+                    after = (("tokenmill", verb, report.out) for verb in ("verify", "inspect"))
+                    print(f"\n{next_text(*after)}")
             else:
                 display.leave(report.out)
 
@@ -175,7 +178,7 @@ examples:
             else:
                 note = "; nothing to do: the export is complete" if each.already_there else ""
                 print(f"\nrows: {safe_text(str(each.folder))}{note}")
-                print("\n".join(export_lines(each)))
+                print(fitted("\n".join(export_lines(each))))
 
     def _launch(self, recipe: Recipe, cluster: ClusterOptions, where: str) -> None:
         """Hand the build to the launcher of a cluster."""
@@ -183,7 +186,7 @@ examples:
 
         for name, launcher in LAUNCHER_OF.items():
             if getattr(cluster, name) is not None and where.partition("://")[0] != launcher:
-                raise UserError(f"{_flag(name)} can only be used with --on {launcher}")
+                raise UserError(f"{flag_of(name)} can only be used with --on {launcher}")
         request = LaunchRequest(
             where=where,
             recipe=recipe,
@@ -208,7 +211,7 @@ def _telling_of_compilation(
 
 def _without_launch(words: Sequence[str]) -> Iterator[str]:
     """A command line without the options of launchers."""
-    flags = {_flag(name) for name in LaunchOptions.__struct_fields__}
+    flags = {flag_of(name) for name in LaunchOptions.__struct_fields__}
     remaining = iter(words)
     for word in remaining:
         if word in flags:
@@ -217,7 +220,3 @@ def _without_launch(words: Sequence[str]) -> Iterator[str]:
             yield word
         if word == "--":
             yield from remaining
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -16,12 +16,13 @@ from tokenmill.cli.summary import (
     speed_fact,
     time_facts,
 )
-from tokenmill.cli.tables import fact_lines
+from tokenmill.cli.tables import fact_lines, next_text
 from tokenmill.core.values import counted, size_text
 from tokenmill.run.tasks.count import CountReport, CountTask
 from tokenmill.store.manifest import Run
 
 MAX_SHOWN_GROUPS = 12
+GROUP_COUNTS = ("words", "occurrences", "bytes", "left_out")
 
 
 def _facts(prepared: CountTask) -> Iterator[tuple[str, str]]:
@@ -67,7 +68,8 @@ def _lines(report: CountReport, startup: float, verbose: bool) -> list[str]:
         facts += [*reused_facts(report.reused), speed_fact(shot, report.run, "words")]
         facts += time_facts(shot, report.run, startup, verbose=verbose)
     lines += fact_lines(facts, 12)
-    return [*lines, "", f"next: tokenmill tokenizer train {counts.folder} --out tokenizer/"]
+    command = ("tokenmill", "tokenizer", "train", str(counts.folder), "--out", "tokenizer/")
+    return [*lines, "", next_text(command)]
 
 
 def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
@@ -104,12 +106,7 @@ def _values(report: CountReport) -> dict[str, object]:
         "counts_id": manifest.counts_id,
         "totals": msgspec.to_builtins(manifest.totals),
         "groups": {
-            group.name: {
-                "words": group.words,
-                "occurrences": group.occurrences,
-                "bytes": group.bytes,
-                "left_out": msgspec.to_builtins(group.left_out),
-            }
+            group.name: {name: getattr(group, name) for name in GROUP_COUNTS}
             for group in manifest.groups
         },
         "min_count": manifest.min_count,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Json
-from tokenmill.cli.terminal import safe_text
 from tokenmill.core.options import about
 from tokenmill.core.values import counted, size_text
 
@@ -33,7 +31,8 @@ examples:
 
     def run(self) -> None:
         from tokenmill.cli.meter import meter
-        from tokenmill.cli.tables import print_json
+        from tokenmill.cli.tables import next_text, print_json
+        from tokenmill.cli.terminal import fitted
         from tokenmill.store.copying.copy import copy
 
         with meter() as advance:
@@ -43,9 +42,10 @@ examples:
             return
         files, plans = counted(report.files, "file"), counted(report.plans, "plan")
         done = "verified" if self.verify else "complete"
-        print(f"{done}: {files}, {size_text(report.bytes)}, {plans} (id {report.dataset_id})")
+        size = size_text(report.bytes)
+        print(fitted(f"{done}: {files}, {size}, {plans} (id {report.dataset_id})"))
         there = report.files - report.copied_files
         copied = counted(report.copied_files, "file")
-        print(f"copied {copied}, {size_text(report.copied_bytes)}; {there:,} already there")
-        command = ["tokenmill", "verify", self.destination]
-        print(f"\nnext: {safe_text(shlex.join(command))}")
+        size = size_text(report.copied_bytes)
+        print(fitted(f"copied {copied}, {size}; {there:,} already there"))
+        print(f"\n{next_text(('tokenmill', 'verify', self.destination))}")

@@ -6,10 +6,9 @@ import sys
 from typing import Annotated, ClassVar
 
 from tokenmill.cli.parser import Command
-from tokenmill.cli.terminal import safe_text
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about
-from tokenmill.core.values import counted, size_text
+from tokenmill.core.values import counted, safe_text, size_text
 
 
 class Delete(Command, kw_only=True):

@@ -13,9 +13,8 @@ import psutil
 
 from tokenmill.cli.meter import Meter
 from tokenmill.cli.tables import fact_lines, print_json
-from tokenmill.cli.terminal import duration_text
 from tokenmill.core.errors import Interrupted
-from tokenmill.core.values import counted, rounded, size_text
+from tokenmill.core.values import counted, duration_text, rounded, size_text
 from tokenmill.read.source import FetchProgress, Source
 from tokenmill.run.journal.ledger import num_finished_units
 from tokenmill.run.progress import Snapshot
@@ -191,6 +190,8 @@ def _progress_line(snapshot: Snapshot, shown: Shown[P, R]) -> str:
     if snapshot.num_awaited:
         items = counted(snapshot.num_awaited, "item")
         return f"waiting for {items} of other agents; takes over from silent ones after 60 to 80 s"
+    if 0 < snapshot.total_bytes <= snapshot.done_bytes:
+        return "writing the last files and the manifest"
     seconds, before = max(snapshot.elapsed_seconds, 1e-9), snapshot.resumed
     documents, tokens = snapshot.documents - before.documents, snapshot.tokens - before.tokens
     if not documents and not snapshot.rejected:

@@ -21,8 +21,7 @@ examples:
     def run(self) -> None:
         recipe = self.recipe(out="(not written)")
         from tokenmill.cli.tables import fact_lines, print_json
-        from tokenmill.cli.terminal import duration_text
-        from tokenmill.core.values import counted, size_text
+        from tokenmill.core.values import counted, duration_text, size_text
         from tokenmill.reports.estimate import estimate
 
         found = estimate(recipe)

@@ -46,13 +46,14 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
+        from tokenmill.cli.terminal import fitted
         from tokenmill.load.export.rows import export
-        from tokenmill.store.plan import open_plan
+        from tokenmill.store.plan import chosen_plan
         from tokenmill.store.temporary import dataset_at
 
         chosen = make_options(ExportOptions, self.given.get("rows", {}), "the export")
         with dataset_at(self.dataset) as dataset, meter() as advance:
-            plan = open_plan(dataset, self.plan)
+            plan = chosen_plan(dataset, self.plan)
             report = export(
                 dataset, plan, self.out, chosen, overwrite=self.overwrite, advance=advance
             )
@@ -61,7 +62,7 @@ examples:
             return
         if report.already_there:
             print("nothing to do: the export is complete")
-        print("\n".join(export_lines(report)))
+        print(fitted("\n".join(export_lines(report))))
 
 
 def export_lines(report: ExportReport) -> Iterator[str]:

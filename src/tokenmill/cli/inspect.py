@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.cli.tables import fact_lines, length_lines, print_json, print_table, with_bar
-from tokenmill.cli.terminal import painted, safe_text, use_colour
-from tokenmill.core.errors import UserError
+from tokenmill.cli.terminal import fitted, painted, use_colour
+from tokenmill.core.errors import UserError, one_line
 from tokenmill.core.options import about
-from tokenmill.core.values import counted
+from tokenmill.core.values import counted, safe_text
 
 if TYPE_CHECKING:
-    from tokenmill.reports.sequence import Run, SegmentView, SequenceView
+    from tokenmill.reports.sequence import SegmentView, SequenceView
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.manifest import SourceEntry
 
@@ -77,11 +77,10 @@ examples:
         facts.pop("no_loss", None)  # shown in the text
         described = ", ".join(f"{name} {value}" for name, value in facts.items())
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
-        print(f"{where}; {safe_text(described)}\n")
-        for piece in view.pieces:
-            text = _marked(piece.text) if piece.boundary else safe_text(piece.text)
-            print(text if piece.has_loss else f"⟪{text}⟫", end="")
-        print()
+        print(fitted(f"{where}; {one_line(described)}\n"))
+        style = 0 if use_colour() else None
+        marked = [_marked(each.text, each.boundary, each.has_loss, style) for each in view.pieces]
+        print("".join(marked))
         shown = sum(len(piece.ids) for piece in view.pieces)
         if more := view.num_tokens - shown:
             print(f"\n... {counted(more, 'more token')}: add --all to see the whole document")
@@ -133,11 +132,11 @@ examples:
             return
         facts = list(dataset_facts(manifest, dataset.location))
         if manifest.tokenizer.fingerprint:
-            facts.append(("fingerprint", safe_text(manifest.tokenizer.fingerprint)))
+            facts.append(("fingerprint", manifest.tokenizer.fingerprint))
         if run is not None:
-            facts.append(("encoded by", safe_text(run.engine)))
+            facts.append(("encoded by", run.engine))
             facts.append(("exactness", exactness_text(run)))
-        print("\n".join(fact_lines([*facts, *subset_facts(subsets)], 11)) + "\n")
+        print("\n".join([*fact_lines([*facts, *subset_facts(subsets)], 11), ""]))
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
         header, rows = ["source", "documents", "tokens", "rejected"], [*map(_counts, shown)]
         widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]
@@ -152,8 +151,8 @@ examples:
             sample = "" if found.is_whole else f", from {found.documents:,} documents"
             print("", *length_lines(found.counts.bins(), sample), sep="\n")
         for number, first, last in edge_views(dataset, self.tokenizer):
-            print(f"\ndocument {number} begins  {_one_line(first)}")
-            print(f"{'':>10}and ends  {_one_line(last)}")
+            print(f"\ndocument {number}")
+            print("\n".join(fact_lines((("begins", first), ("ends", last)), 11)))
 
 
 def _counts(source: SourceEntry) -> list[str]:
@@ -164,14 +163,13 @@ def _counts(source: SourceEntry) -> list[str]:
     return [safe_text(source.name + note), *(f"{number:,}" for number in numbers)]
 
 
-def _marked(text: str) -> str:
-    """A boundary token in brackets, and in reverse video if colours are on."""
-    marked = f"⟦{safe_text(text)}⟧"
-    return painted(marked, REVERSE) if use_colour() else marked
-
-
-def _one_line(text: str) -> str:
-    return safe_text(text).replace("\n", "⏎").replace("\t", "⇥")
+def _marked(text: str, is_boundary: bool, has_loss: bool, style: int | None) -> str:
+    """Text in brackets if it is a boundary or has no loss; in colour, also reverse and dimmed."""
+    text = f"⟦{safe_text(text)}⟧" if is_boundary else safe_text(text)
+    text = text if has_loss else f"⟪{text}⟫"
+    if style is None:
+        return text
+    return painted(text, style, *[REVERSE] * is_boundary, *[DIM] * (not has_loss))
 
 
 def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
@@ -181,10 +179,12 @@ def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
     also shown in reverse video and dimmed.
     """
     for number, segment in enumerate(view.segments):
-        style, head = COLOURS[number % len(COLOURS)] if colour else None, f"== {_head(segment)}"
+        style = COLOURS[number % len(COLOURS)] if colour else None
+        head = fitted(f"== {_head(segment)}")
         yield painted(head, style, REVERSE) if style else head
-        yield "".join(_run(run, style) for run in segment.runs)
-    yield f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}"
+        parts = [(run.text, run.kind != "text", run.has_loss) for run in segment.runs]
+        yield "".join(_marked(*part, style) for part in parts)
+    yield fitted(f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}")
 
 
 def _head(segment: SegmentView) -> str:
@@ -192,15 +192,5 @@ def _head(segment: SegmentView) -> str:
     whole = segment.num_tokens == segment.document_tokens
     part = "all" if whole else f"{segment.start:,} to {stop:,}"
     origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
-    return safe_text(
-        f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
-    )
-
-
-def _run(run: Run, style: int | None) -> str:
-    text = safe_text(run.text) if run.kind == "text" else f"⟦{safe_text(run.text)}⟧"
-    text = text if run.has_loss else f"⟪{text}⟫"
-    if style is None:
-        return text
-    codes = [style, *([REVERSE] if run.kind != "text" else []), *([] if run.has_loss else [DIM])]
-    return painted(text, *codes)
+    text = f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
+    return one_line(text)

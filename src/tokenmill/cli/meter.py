@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tokenmill.cli.tables import bar
-from tokenmill.cli.terminal import columns_of, duration_text
+from tokenmill.cli.terminal import columns_of, fitted
+from tokenmill.core.values import duration_text
 
 REDRAW_SECONDS = 0.1
+KNOWN_SHARE = 0.05
+"""The time left is shown from here on: the first merges of a vocabulary are the slowest by far."""
+MARK_SECONDS = 0.5
+"""Time between two marks of how far a stage is."""
 PLAIN_SECONDS = 10.0
 """Time between two lines off a terminal. Shorter stages print nothing."""
 WIDE = 100
@@ -27,26 +32,40 @@ class Meter:
         self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._drawn_at = 0.0 if self._on_terminal else time.monotonic()
         self._is_drawn = False
-        self._stage, self._begun, self._last_line = "", 0.0, ""
+        self._stage, self._last_line = "", ""
+        self._begun = 0.0
+        self._marks: list[tuple[float, float]] = []
+        """Times and shares in the last half of the stage, and once before."""
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Show the progress of a stage and the time left."""
-        now = time.monotonic()
+        """Show the progress of a stage, and the time left if that can be known."""
+        now, share = time.monotonic(), done / max(total, 1)
         if stage != self._stage:
-            self._stage, self._begun = stage, now
-        share = done / max(total, 1)
-        left = ""
-        if 0 < share < 1 and now - self._begun > 1:
-            left = f", {duration_text((now - self._begun) * (1 - share) / share)} left"
-        self.draw(share, f"{stage}{left}")
+            self._stage, self._begun, self._marks = stage, now, [(now, share)]
+        left = self._seconds_left(now, share)
+        self.draw(share, stage if left is None else f"{stage}, {duration_text(left)} left")
+
+    def _seconds_left(self, now: float, share: float) -> float | None:
+        """The time left at the rate of the last half of the stage's time, if there is one."""
+        marks = self._marks
+        if now - marks[-1][0] >= MARK_SECONDS:
+            marks.append((now, share))
+        while len(marks) > 1 and marks[1][0] <= (self._begun + now) / 2:
+            marks.pop(0)
+        since, before = marks[0]
+        if now - self._begun <= 1 or share < KNOWN_SHARE or not before < share < 1:
+            return None
+        return (now - since) * (1 - share) / (share - before)
 
     def draw(self, share: float, text: str) -> None:
         """Show a share and a text, unless the line is fresh enough.
 
-        On a terminal, parts of the text that do not fit are left out.
+        On a terminal, a full bar is always shown, and parts of the text that do not fit are left
+        out.
         """
         now = time.monotonic()
-        if now - self._drawn_at < (REDRAW_SECONDS if self._on_terminal else PLAIN_SECONDS):
+        seconds = PLAIN_SECONDS if not self._on_terminal else REDRAW_SECONDS if share < 1 else 0
+        if now - self._drawn_at < seconds:
             return
         self._drawn_at = now
         if not self._on_terminal:
@@ -88,7 +107,7 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
     def tell() -> None:
         drawn.clear()
         what = "compiling the packing strategies for this machine; later runs will not have to"
-        print(what, file=sys.stderr, flush=True)
+        print(fitted(what, sys.stderr), file=sys.stderr, flush=True)
 
     try:
         with telling_of_compilation(tell):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Command, Section, Verbose
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.parser import Command, Section, Verbose, flag_of
 from tokenmill.core.options import about
 from tokenmill.packing.options import PackOptions
 
 if TYPE_CHECKING:
-    from tokenmill.packing.planning import PlanReport
     from tokenmill.store.dataset import Dataset
 
 
@@ -63,7 +60,7 @@ examples:
     def _pack(self, dataset: Dataset, chosen: PackOptions) -> None:
         from tokenmill.cli.meter import planning_meter
         from tokenmill.cli.plan_display import plan_lines, plan_values
-        from tokenmill.cli.tables import print_json
+        from tokenmill.cli.tables import next_text, print_json
         from tokenmill.packing.planning import named_plan_folder, pack, place_of
 
         named = None if self.name is None else named_plan_folder(dataset, self.name)
@@ -77,8 +74,10 @@ examples:
         if report.already_there:
             print("nothing to do: the plan is complete")
         print("\n".join(plan_lines(report, place, verbose=self.verbose)))
-        command = ["tokenmill", "inspect", self.dataset, "--plan", _called(report, dataset)]
-        print(f"\nnext: {safe_text(shlex.join(command))}")
+        folder = report.plan.folder
+        name = folder.name if folder.parent == dataset.folder / "plans" else str(folder)
+        command = ("tokenmill", "inspect", self.dataset, "--plan", name)
+        print(f"\n{next_text(command)}")
 
     def _compare(self, dataset: Dataset, chosen: PackOptions) -> None:
         from tokenmill.cli.meter import planning_meter
@@ -87,14 +86,8 @@ examples:
         from tokenmill.packing.comparison import compare
 
         with planning_meter() as advance:
-            rows = compare(dataset, chosen, advance)
+            rows = compare(dataset, chosen, advance, flag_of)
         if self.json:
             print_json(rows)
         else:
             print("\n".join(comparison_lines(rows, chosen.ranks)))
-
-
-def _called(report: PlanReport, dataset: Dataset) -> str:
-    """The name of a plan, or its folder if it is outside the dataset."""
-    folder = report.plan.folder
-    return folder.name if folder.parent == dataset.folder / "plans" else str(folder)

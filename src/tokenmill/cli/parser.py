@@ -7,6 +7,7 @@ every option. Without `common`, `--help` shows everything.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import sys
@@ -40,6 +41,11 @@ Decoder = Annotated[
 Events = Annotated[bool, about("events as JSON lines on stdout")]
 
 
+def flag_of(option: str) -> str:
+    """The flag of an option, from its name or its path in a recipe."""
+    return f"--{option.rpartition('.')[2].replace('_', '-')}"
+
+
 class Section(NamedTuple):
     """A group of flags that are fields of another struct than the command itself."""
 
@@ -57,6 +63,17 @@ class Section(NamedTuple):
         names = self.only or options_of(self.kind)
         found = {name: options_of(self.kind)[name] for name in names if name not in self.without}
         return {f"{self.prefix}{name}".replace("_", "-"): each for name, each in found.items()}
+
+
+class Flag(NamedTuple):
+    """A flag of a command, or an argument that is a choice."""
+
+    name: str
+    """Empty for an argument without a flag."""
+    help: str
+    values: tuple[str, ...]
+    """Its values if they are a choice."""
+    takes_value: bool
 
 
 class StoreOptions(msgspec.Struct, kw_only=True):
@@ -124,7 +141,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: a word or a value is wrong.
         """
-        given = list(_before_separator(words))
+        given = list(itertools.takewhile(lambda word: word != "--", words))
         if self._has_shown_help(given):
             return None
         self._refuse_unknown(given)
@@ -145,15 +162,17 @@ class Parser(argparse.ArgumentParser):
             command, given=values, command_line=(*self.prog.split()[1:], *words)
         ), stores
 
-    def words(self) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
-        """Each flag with its description, its values if they are a choice, and if it takes one."""
+    def flags(self) -> Iterator[Flag]:
+        """All flags that the help shows, and the arguments that are choices."""
         for action in self._actions:
             option = self._flags.get(action.dest, ("", None))[1]
-            about_it = option.description if option is not None else str(action.help)
-            choices = option.choices if option is not None and action.nargs != 0 else ()
-            for flag in (flag for flag in action.option_strings if flag.startswith("--")):
-                if action.help != argparse.SUPPRESS:
-                    yield flag, about_it, choices, action.nargs != 0
+            text = option.description if option is not None else str(action.help)
+            values = option.names if option is not None and action.nargs != 0 else ()
+            for flag in action.option_strings:
+                if flag.startswith("--") and action.help != argparse.SUPPRESS:
+                    yield Flag(flag, text, values, action.nargs != 0)
+            if values and not action.option_strings:
+                yield Flag("", text, values, takes_value=True)
 
     def in_flags(self, error: OptionError) -> UserError:
         """The error about options as the user of this command typed them."""
@@ -247,7 +266,7 @@ class Parser(argparse.ArgumentParser):
             _show(formatter, f"{group} options", titles[group]._group_actions)
             return formatter.format_help()
         room = columns_of(sys.stdout) or 100
-        formatter.add_text(textwrap.fill(self.description or "", room))
+        formatter.add_text(folded_help(self.description or "", room))
         usage = textwrap.fill(self.usage or "", room - 7, subsequent_indent=" " * 6)
         formatter.add_usage(usage, self._actions, [])
         formatter.add_text(folded_help(self.epilog or "", room))
@@ -258,12 +277,9 @@ class Parser(argparse.ArgumentParser):
                 _show(formatter, f"{title} options", each._group_actions)
         else:
             _show(formatter, "options", self._most_used())
-            lines = [
-                textwrap.fill(f"  {title:<12}{each.description}", room, subsequent_indent=" " * 14)
-                for title, each in titles.items()
-            ]
             more = f"more options: {self.prog} --help GROUP or --help-all"
-            formatter.add_text("\n".join([textwrap.fill(more, room), *lines]))
+            lines = [more, *(f"  {title:<12}{each.description}" for title, each in titles.items())]
+            formatter.add_text(folded_help("\n".join(lines), room))
         return formatter.format_help()
 
     def _name_installed(self) -> None:
@@ -277,7 +293,7 @@ class Parser(argparse.ArgumentParser):
 
     def _most_used(self) -> list[argparse.Action]:
         known = self._option_string_actions
-        flags = [f"--{name.replace('_', '-')}" for name in (*self._kind.common, "help", "json")]
+        flags = map(flag_of, (*self._kind.common, "help", "json"))
         return [known[flag] for flag in flags if flag in known]
 
 
@@ -294,13 +310,6 @@ def _show(
     formatter.start_section(title)
     formatter.add_arguments(actions)
     formatter.end_section()
-
-
-def _before_separator(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        if word == "--":
-            return
-        yield word
 
 
 def _add(group: argparse._ActionsContainer, name: str, path: str, option: Option) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tokenmill.cli.tables import bar_room, fact_lines, table_lines, with_bar
-from tokenmill.cli.terminal import safe_text
+from tokenmill.cli.terminal import fitted
 from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
 from tokenmill.packing.figures import Figures
@@ -22,7 +22,7 @@ from tokenmill.store.plan import Plan
 def plan_lines(report: PlanReport, place: str = "", verbose: bool = False) -> list[str]:
     """A plan in plain words, or with all its figures. `place` replaces its folder if given."""
     plan, figures = report.plan, report.figures
-    name = f"{safe_text(place or str(plan.folder))} (id {plan.manifest.plan_id})"
+    name = f"{place or plan.folder} (id {plan.manifest.plan_id})"
     options = options_of_plan(plan.manifest.options, str(plan.folder))
     return fact_lines([("plan", name), *_facts(options, figures, verbose)], 12)
 
@@ -34,7 +34,7 @@ def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tu
     for reason, count in figures.left_out_documents.items():
         tokens = figures.left_out_tokens[reason]
         left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
-        yield "left out", f"{left_out}: {safe_text(reason)}"
+        yield "left out", f"{left_out}: {reason}"
     full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
     yield "sequences", f"{figures.sequences:,} of {options.length:,} tokens, {full}"
     cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
@@ -46,7 +46,7 @@ def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tu
     for reason, tokens in figures.lost_tokens.items():
         documents = figures.lost_documents[reason]
         lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
-        yield "lost", f"{lost}: {safe_text(reason)}"
+        yield "lost", f"{lost}: {reason}"
     if figures.repeated_tokens:
         yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
     if figures.tokens_set_at_cuts:
@@ -103,7 +103,7 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
     ]
     best = recommended(rows)
     lines = list(table_lines(header, cells, best.packing if best else ""))
-    lines += [f"{row.packing:<20} {row.objection}" for row in rows if row.figures is None]
+    lines += [fitted(f"{row.packing}: {row.objection}") for row in rows if row.figures is None]
     legend, advice = fact_lines(_legend(rows, ranks), 11), fact_lines(_recommendation(rows), 11)
     return [*lines, "", *legend, "", *advice]
 

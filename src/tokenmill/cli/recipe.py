@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from tokenmill.cli.parser import Command
+from tokenmill.cli.recipe_command import RECIPE_SECTIONS
 from tokenmill.core.options import Option, about, options_of
 from tokenmill.run.recipe.options import Recipe as RecipeOptions
 
@@ -46,7 +47,7 @@ examples:
     def run(self) -> None:
         """Print the file."""
         if self.action == "init":
-            print(HEAD + "\n".join(_section_lines(RecipeOptions, "")))
+            print(HEAD + "\n".join(_recipe_lines()))
         else:
             print(json.dumps(recipe_schema(), indent=2))
 
@@ -54,39 +55,30 @@ examples:
 def recipe_schema() -> dict[str, Any]:
     """The JSON Schema of recipe files: also of texts such as "2GB" and "0.1%" for numbers."""
     schema: dict[str, Any] = msgspec.json.schema(RecipeOptions)
-    for name, kind in (("Recipe", RecipeOptions), *_sections()):
-        found = schema["$defs"][name]
+    kinds: list[type[msgspec.Struct]] = [RecipeOptions, *(each.kind for each in RECIPE_SECTIONS)]
+    for kind in kinds:
+        found = schema["$defs"][kind.__name__]
         found["additionalProperties"] = False
         for option in options_of(kind).values():
             place = found["properties"][option.name]
             place.pop("default", None)  # an editor would insert a whole section
             if "unit" in option.extra or float in option.kinds:
-                about_it = {"description": place.pop("description", option.description)}
-                found["properties"][option.name] = {
-                    **about_it,
-                    "anyOf": [place, {"type": "string"}],
-                }
+                text = place.pop("description", option.description)
+                either = {"description": text, "anyOf": [place, {"type": "string"}]}
+                found["properties"][option.name] = either
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    for option in options_of(RecipeOptions).values():
-        for kind in option.kinds:
-            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-                yield kind.__name__, kind
-
-
-def _section_lines(kind: type[msgspec.Struct], indent: str) -> Iterator[str]:
-    """The options of a struct as YAML; those of sections are commented out, with # and no space."""
-    sections = dict(_sections())
-    for option in options_of(kind).values():
-        section = next((each for each in option.kinds if each in sections.values()), None)
-        if section is None:
-            yield from _option_lines(option, indent)
+def _recipe_lines() -> Iterator[str]:
+    """All options as YAML; those of sections are commented out, with # and no space."""
+    sections = {section.name: section.kind for section in RECIPE_SECTIONS}
+    for name, option in options_of(RecipeOptions).items():
+        if name not in sections:
+            yield from _option_lines(option, "")
             continue
-        summary = (section.__doc__ or "").splitlines()[0]
-        yield f"\n# {summary}\n#{option.name}:"
-        yield from _section_lines(section, "  ")
+        yield f"\n# {(sections[name].__doc__ or '').splitlines()[0]}\n#{name}:"
+        for inner in options_of(sections[name]).values():
+            yield from _option_lines(inner, "  ")
 
 
 def _option_lines(option: Option, indent: str) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from tokenmill.cli.parser import Command, Section
@@ -45,11 +47,13 @@ class RecipeCommand(Command, kw_only=True):
         """
         values: dict[str, Any] = load_recipe(self.config) if self.config else {}
         values = override(values, self.set) if self.set else values
-        values = recipe_options(values, self.config or "", Recipe.__struct_fields__)
-        own = {"inputs": self.inputs, "tokenizer": self.tokenizer, "out": out}
-        values |= {name: value for name, value in own.items() if value}
         for name in (*SECTIONS, "export"):
             section = values.get(name) or {}
             if name in self.given and isinstance(section, dict):
                 values[name] = {**section, **self.given[name]}
+        if self.tokenizer and isinstance(values.get("tokenizer"), dict):
+            values["tokenizer"]["tokenizer_name"] = self.tokenizer
+        values = recipe_options(values, self.config or "", partial(print, file=sys.stderr))
+        own = {"inputs": self.inputs, "tokenizer": self.tokenizer, "out": out}
+        values |= {name: value for name, value in own.items() if value}
         return make_recipe(values)

@@ -50,8 +50,7 @@ examples:
         from tokenmill.api.reporting import report
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
-        from tokenmill.cli.terminal import safe_text
-        from tokenmill.core.values import size_text
+        from tokenmill.core.values import safe_text, size_text
 
         out = self.out if self.json else self.out or "report.html"
         with meter() as advance:

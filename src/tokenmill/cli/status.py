@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenmill.cli.parser import Command
 from tokenmill.cli.tables import print_facts, print_json, print_table
-from tokenmill.cli.terminal import duration_text
 from tokenmill.core.options import about
-from tokenmill.core.values import counted, size_text
+from tokenmill.core.values import counted, duration_text, size_text
 
 if TYPE_CHECKING:
     from tokenmill.reports.status import AgentStatus, BuildStatus
@@ -43,9 +42,11 @@ examples:
         print_facts(list(_facts(status)))
         if status.agents:
             print()
+            order = ("at work", "silent", "left")
+            agents = sorted(status.agents, key=lambda each: (order.index(each.state), each.agent))
             print_table(
                 ("agent", "host", "state", "workers", "speed", "tokens", "items"),
-                [_row(agent) for agent in _most_alive_first(status.agents)[:MAX_SHOWN]],
+                [_row(agent) for agent in agents[:MAX_SHOWN]],
             )
 
 
@@ -74,11 +75,6 @@ def _facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"
     for source, why in sorted(status.damaged.items()):
         yield "damaged", f"source {source}: {why}"
-
-
-def _most_alive_first(agents: list[AgentStatus]) -> list[AgentStatus]:
-    order = ("at work", "silent", "left")
-    return sorted(agents, key=lambda agent: (order.index(agent.state), agent.agent))
 
 
 def _row(agent: AgentStatus) -> tuple[str, ...]:

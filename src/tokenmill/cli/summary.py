@@ -10,8 +10,14 @@ import msgspec
 
 from tokenmill.cli.display import Shown
 from tokenmill.cli.tables import fact_lines
-from tokenmill.cli.terminal import duration_text
-from tokenmill.core.values import counted, rounded, size_text, speed_text, unknown_facts
+from tokenmill.core.values import (
+    counted,
+    duration_text,
+    rounded,
+    size_text,
+    speed_text,
+    unknown_facts,
+)
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:
@@ -63,11 +69,6 @@ def summary_lines(report: BuildReport, startup: float, verbose: bool) -> list[st
         facts += time_facts(shot, run, startup, verbose=verbose)
     lines += fact_lines(facts, 12)
     return lines + _plan_lines(report, verbose)
-
-
-def next_line(out: str) -> str:
-    """The suggestion after a build."""
-    return f"next: tokenmill verify {out}   or   tokenmill inspect {out}"
 
 
 def documents_text(totals: Counts) -> str:
@@ -181,17 +182,15 @@ def time_facts(
     shot: Snapshot, run: Run, startup: float, *, verbose: bool
 ) -> Iterator[tuple[str, str]]:
     """The lines about stages and memory; unless `verbose`, only if memory exceeded the budget."""
-    memory, budget = memory_text(shot.peak_bytes, run), _memory_budget(run)
-    if not verbose:
-        if budget is not None and shot.peak_bytes > budget:
-            yield "memory", memory
-        return
-    fresh, wall = shot.done_bytes - shot.resumed_bytes, run.seconds.get("wall", 0.0)
-    yield "start-up", f"{startup:.1f} s before that"
-    yield "input", f"{size_text(fresh / max(wall, 1e-9), rounded)} a second, as it is on disk"
-    yield "memory", memory
+    if verbose:
+        fresh, wall = shot.done_bytes - shot.resumed_bytes, run.seconds.get("wall", 0.0)
+        yield "start-up", f"{startup:.1f} s before that"
+        yield "input", f"{size_text(fresh / max(wall, 1e-9), rounded)} a second, as it is on disk"
+    budget = _memory_budget(run)
+    if verbose or (budget is not None and shot.peak_bytes > budget):
+        yield "memory", memory_text(shot.peak_bytes, run)
     stages = {name: seconds for name, seconds in run.seconds.items() if name in STAGES}
-    if stages:
+    if verbose and stages:
         slowest = max(stages, key=lambda name: stages[name])
         each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages.items())
         yield "bottleneck", f"{slowest} ({each})"

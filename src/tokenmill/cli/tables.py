@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from tokenmill.cli.terminal import BOLD, YELLOW, columns_of, painted, safe_text, use_colour
+from tokenmill.cli.terminal import (
+    BOLD,
+    YELLOW,
+    columns_of,
+    fitted,
+    folded,
+    painted,
+    use_colour,
+)
+from tokenmill.core.errors import one_line
 from tokenmill.core.values import shortened
 
 if TYPE_CHECKING:
@@ -34,38 +43,31 @@ def fact_lines(
 ) -> list[str]:
     """One line per fact, its name in `width` characters.
 
-    On a terminal, long values are folded below their beginning, and names are bold. `stream` is
-    where the lines will be printed, by default standard output.
+    Values are made safe for the terminal. On one, long values are folded below their beginning, and
+    names are bold. `stream` is where the lines will be printed, by default standard output.
     """
     stream = stream or sys.stdout
     columns, colour = columns_of(stream), use_colour(stream)
     room = sys.maxsize if columns is None else max(columns - width - 2, 20)
     lines = []
     for name, value in facts:
-        warns = colour and _warns(name, value)
-        for number, part in enumerate(folded(value, room)):
+        warns = colour and name in WARNINGS and value.partition(" ")[0] not in ("0", "none")
+        for number, part in enumerate(folded(one_line(value), room)):
             label = (name if number == 0 else "").rjust(width)
             text = painted(part, YELLOW) if warns else part
             lines.append(f"{painted(label, BOLD) if colour else label}  {text}")
     return lines
 
 
-def folded(text: str, room: int) -> list[str]:
-    """The lines of a text in `room` characters; words are never cut."""
-    if len(text) <= room:
-        return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-
-
-def _warns(name: str, value: str) -> bool:
-    return name in WARNINGS and value.partition(" ")[0] not in ("0", "none")
-
-
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print one fact per line, its name first. Values are made safe for the terminal."""
+    """Print one fact per line, its name first."""
     width = max(len(name) for name, _ in facts)
-    shown = [(name, safe_text(value)) for name, value in facts]
-    print("\n".join(fact_lines(shown, width)))
+    print("\n".join(fact_lines(facts, width)))
+
+
+def next_text(*commands: Sequence[str]) -> str:
+    """The lines that suggest commands to run next, each given as its words."""
+    return fitted("next: " + "\n  or: ".join(one_line(shlex.join(words)) for words in commands))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -79,21 +81,21 @@ def table_lines(
     """The lines of a table: the first column is aligned left, the others right.
 
     On a terminal, the header is bold, and so are rows whose first cell is `best` or ends with " *".
-    A table that is wider than the terminal becomes several, each with the first column. Names in it
-    lose their middle if no other column would fit.
+    A table that is wider than the terminal becomes several, each with the first column. If that
+    leaves no room for another one, its cells are on lines of their own.
     """
-    lines = [list(header), *([safe_text(cell) for cell in row] for row in rows)]
+    lines = [list(header), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     room = columns_of(sys.stdout) or sys.maxsize
-    widths[0] = min(widths[0], max(room - 2 - max(widths[1:], default=0), SHORTEST_NAME))
-    for line in lines:
-        line[0] = shortened(line[0], widths[0])
+    is_alone = widths[0] + 2 + max(widths[1:], default=0) > room
+    if is_alone:
+        widths[0] = 0
     for block, columns in enumerate(_blocks(widths, room)):
         if block:
             yield ""
         for number, line in enumerate(lines):
-            cells = [line[0].ljust(widths[0]), *(line[at].rjust(widths[at]) for at in columns)]
-            text = "  ".join(cells).rstrip()
+            first = f"{line[0]}\n" if is_alone else line[0].ljust(widths[0])
+            text = "  ".join([first, *(line[at].rjust(widths[at]) for at in columns)]).rstrip()
             is_bold = number == 0 or line[0] == best or line[0].endswith(" *")
             yield painted(text, BOLD) if is_bold and use_colour() else text
 
@@ -138,7 +140,7 @@ def with_bar(text: str, share: float, beside: int) -> str:
 def bar_lines(rows: Sequence[tuple[str, float, str]]) -> Iterator[str]:
     """A name, a bar and a text on each line; the bar of the largest value is the longest."""
     most_of_name = max((columns_of(sys.stdout) or sys.maxsize) // 2 - 4, SHORTEST_NAME)
-    names = [shortened(safe_text(name), most_of_name) for name, _, _ in rows]
+    names = [shortened(one_line(name), most_of_name) for name, _, _ in rows]
     width, largest = max(map(len, names), default=0), max((row[1] for row in rows), default=0) or 1
     room = bar_room(width + 4 + max((len(text) for *_, text in rows), default=0), 2 * BAR)
     for name, (_, value, text) in zip(names, rows, strict=True):
@@ -154,4 +156,4 @@ def length_lines(bins: Sequence[Bin], sample: str = "") -> list[str]:
         shares = f"{each.documents / documents:6.1%} {each.tokens / tokens:6.1%}"
         rows.append((f"{each.low:,} to {each.high:,}", each.documents, shares))
     title = f"lengths in tokens, shares of documents and of tokens{sample}"
-    return [*folded(title, columns_of(sys.stdout) or sys.maxsize), "", *bar_lines(rows)]
+    return [*fitted(title).split("\n"), "", *bar_lines(rows)]

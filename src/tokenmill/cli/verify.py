@@ -54,6 +54,7 @@ examples:
     def run(self) -> None:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
+        from tokenmill.cli.terminal import fitted
         from tokenmill.reports.verify import verify
 
         sample = 1.0 if self.sample is None else self.sample
@@ -88,4 +89,4 @@ examples:
             parts.append("not decoded (give --tokenizer with a decode method)")
         part_name = f" shard {result.shard}" if result.shard else ""
         share = f" ({sample:.3g} of the blocks)" if sample < 1 else ""
-        print(f"verified{part_name}: {', '.join(parts)}{share}")
+        print(fitted(f"verified{part_name}: {', '.join(parts)}{share}"))

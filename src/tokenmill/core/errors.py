@@ -36,8 +36,9 @@ class TokenmillError(Exception):
 
     def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
         self.what, self.where, self.why, self.hint = what, where, why, hint
-        labelled = (("where", one_line(where)), ("why", why), ("next", hint))
-        lines = [what, *(f"  {label}: {text}" for label, text in labelled if text)]
+        reasons = "\n       ".join(map(one_line, why.split("\n       ")))
+        labelled = (("where", one_line(where)), ("why", reasons), ("next", one_line(hint)))
+        lines = [one_line(what), *(f"  {label}: {text}" for label, text in labelled if text)]
         super().__init__("\n".join(lines))
 
 

@@ -7,13 +7,14 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
 
     unit      how a text is read: "bytes" (2GB), "tokens" (4k), "quantity" (1.3B); "escaped": a
               shell cannot write line ends, so that its flag takes them as \n
-    accepts, names     functions for names that are known late: whether one is valid, and all
+    names     yields valid names that are known late, in the order of what it takes to know them
     metavar, nargs, positional     how the command line shows the option
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,8 +154,8 @@ class Option:
 
     def accepts(self, name: str) -> bool:
         """Whether a name is a valid choice; True if the option is not a choice."""
-        if "accepts" in self.extra:
-            return bool(self.extra["accepts"](name))
+        if "names" in self.extra:
+            return name.rpartition("=")[2] in self.extra["names"]()
         return not self.names or name in self.names
 
     @property
@@ -285,6 +286,8 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         if isinstance(error, msgspec.ValidationError) or not str(error):
             allowed = valid_values(option.hint)
         why = f"must be {allowed}" if allowed else str(error)
+        if "%" in allowed and re.fullmatch(r"[1-9]\d?(\.\d+)?", str(value)):
+            why += f"; did you mean {value}%?"
         if option.item and str in option.kinds and isinstance(value, list) and len(value) == 1:
             value = value[0]
         problems.append(Problem(path, "got {!r}; {}", value, why))

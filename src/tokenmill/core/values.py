@@ -5,70 +5,51 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from tokenmill.core.errors import one_line
+
+N = TypeVar("N", int, float)
 NOTHING = (type(None), msgspec.UnsetType)
 
 
 def parse_bytes(value: str) -> int:
-    """Return a size such as "2GB", "512 MiB" or "1000" in bytes.
-
-    Raises:
-        ValueError: the text is not a size.
-    """
-    units = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
-    text = value.strip().upper().removesuffix("B")
-    binary = text.endswith("I")
-    text = text.removesuffix("I")
-    number, unit = (text[:-1], text[-1]) if text[-1:] in units and text[-1:] else (text, "")
-    scale = 1024 ** list(units).index(unit) if binary else units[unit]
-    try:
-        return int(float(number) * scale)
-    except (ValueError, OverflowError) as error:  # "inf" overflows
-        raise ValueError("must be a size such as 2GB or 512MiB") from error
+    """Return a size such as "2GB", "512 MiB" or "1000" in bytes; a ValueError if it is none."""
+    units = {name: 1000**power for power, name in enumerate("KMGT", 1)}
+    units |= {f"{name}I": 1024**power for power, name in enumerate("KMGT", 1)}
+    text, rule = value.strip().upper().removesuffix("B"), "a size such as 2GB or 512MiB"
+    return _parsed(text, units, rule, lambda number, unit: int(float(number) * unit))
 
 
 def parse_length(value: str) -> int:
-    """Return the number of tokens that a text names: "4096", or "4k" for 4,096.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    text = value.strip().lower()
-    try:
-        return int(text.removesuffix("k")) * (1024 if text.endswith("k") else 1)
-    except ValueError as error:
-        raise ValueError("must be a whole number such as 4096 or 4k") from error
+    """Return the number of tokens in "4096", or in "4k" for 4,096; a ValueError if it is none."""
+    text, rule = value.strip().lower(), "a whole number such as 4096 or 4k"
+    return _parsed(text, {"k": 1024}, rule, lambda number, unit: int(number) * unit)
 
 
 def parse_quantity(value: str) -> float:
-    """Return a number such as "1.3B", "350M" or "1e21".
-
-    Raises:
-        ValueError: the text is not a number.
-    """
-    units = {"k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-    number = value[:-1] if value[-1:] in units else value
-    try:
-        return float(number) * units.get(value[-1:], 1)
-    except ValueError as error:
-        raise ValueError("must be a number such as 1.3B, 350M or 1e21") from error
+    """Return a number such as "1.3B", "350M" or "1e21"; a ValueError if it is none."""
+    units = {name: 1000**power for power, name in enumerate("kMBT", 1)}
+    rule = "a number such as 1.3B, 350M or 1e21"
+    return _parsed(value, units, rule, lambda number, unit: float(number) * unit)
 
 
 def parse_share(value: str) -> float:
-    """Return a share such as "0.1%" or "0.001" as a number.
+    """Return a share such as "0.1%" or "0.001" as a number; a ValueError if it is none."""
+    rule = "a number such as 0.001 or 0.1%"
+    return _parsed(value.strip(), {"%": 100}, rule, lambda number, unit: float(number) / unit)
 
-    Raises:
-        ValueError: the text is not a number.
-    """
-    text = value.strip()
+
+def _parsed(text: str, units: dict[str, int], rule: str, read: Callable[[str, int], N]) -> N:
+    """Return what `read` makes of a number and the value of its unit, which is 1 if it has none."""
+    unit = next((each for each in units if text.endswith(each)), "")
     try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError as error:
-        raise ValueError("must be a number such as 0.001 or 0.1%") from error
+        return read(text.removesuffix(unit), units.get(unit, 1))
+    except (ValueError, OverflowError) as error:  # "inf" overflows as a whole number
+        raise ValueError(f"must be {rule}") from error
 
 
 UNITS: dict[str, Callable[[str], Any]] = {
@@ -219,13 +200,4 @@ def shortened(text: str, most: int) -> str:
 
 def safe_text(text: str) -> str:
     """Text that cannot control a terminal or a page: control characters become visible escapes."""
-    shown = (c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
-    return "".join(shown)
-
-
-def _escaped(character: str) -> str:
-    """The escape of a character in a Python string."""
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return "".join(c if c in "\n\t" else one_line(c) for c in text)

@@ -74,7 +74,9 @@ class ModelAlone:
         if self._table is None or symbols is None or (symbols < 0).any():
             starts = range(0, len(words), WORDS_AT_ONCE)
             spans = [range(i, min(i + WORDS_AT_ONCE, len(words))) for i in starts]
-            return join_batches([self._by_library(words, span) for span in spans])
+            return join_batches(
+                [self.encode([self._spelled(words.word(i)) for i in span]) for span in spans]
+            )
         offsets = np.array(words.offsets, np.int64)
         ids, ends = merge_words(symbols, offsets, self._table)
         batch = TokenBatch(ids.astype(np.uint32), ends)
@@ -97,9 +99,6 @@ class ModelAlone:
         some = words.select(np.union1d(frequent, others))
         texts = [self._spelled(some.word(i)) for i in range(len(some))]
         compare_tokens("the compiled merges", texts, self.segment(some), self.encode(texts))
-
-    def _by_library(self, words: WordCounts, span: range) -> TokenBatch:
-        return self.encode([self._spelled(words.word(i)) for i in span])
 
     def _spelled(self, word: bytes) -> str:
         """Spell a word like a token."""

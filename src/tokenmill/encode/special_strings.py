@@ -21,7 +21,8 @@ class SpecialStrings:
             groups.setdefault(token[0], []).append(token)
         starts = [os.path.commonprefix(group) for group in groups.values()]  # noqa: RUF071
         self._groups = [
-            (_rare_character(start), start, _any_of(group))
+            # In code, the bar of "<|" is rarer than "<".
+            ("|" if "|" in start else start[0], start, _any_of(group))
             for start, group in zip(starts, groups.values(), strict=True)
         ]
         self._pattern = _any_of(tokens)
@@ -44,8 +45,3 @@ class SpecialStrings:
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern that matches any of the tokens."""
     return re.compile("|".join(map(re.escape, tokens)))
-
-
-def _rare_character(start: str) -> str:
-    """Return a rare character of the prefix: for "<|" the bar, which is rarer in code than "<"."""
-    return "|" if "|" in start else start[0]

@@ -64,8 +64,10 @@ class Splitter(Engine, Protocol):
         return len(found.edges) - 1
 
     def encode(self, texts: Sequence[str]) -> TokenBatch:
-        """Return a hash of every word."""
-        return hashes_of(self.split(texts))
+        """Return a 32-bit hash of every word, the same in every process."""
+        words = self.split(texts)
+        hashes = tags_of(words.data, words.edges, HASH_BASIS).astype(np.uint32)
+        return TokenBatch(hashes, words.words_before)
 
 
 def word_splitters(split: Split) -> tuple[str, ...]:
@@ -232,12 +234,6 @@ class _WordNumbers:
         found = self._library.split(texts)
         numbers = self.table.numbers(found.data, found.edges)
         return TokenBatch(numbers.astype(np.uint32), found.words_before)
-
-
-def hashes_of(words: Words) -> TokenBatch:
-    """Return a 32-bit hash of every word, the same in every process."""
-    hashes = tags_of(words.data, words.edges, HASH_BASIS).astype(np.uint32)
-    return TokenBatch(hashes, words.words_before)
 
 
 def _as_bytes(spelled: str) -> bytes:

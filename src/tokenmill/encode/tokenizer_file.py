@@ -14,6 +14,7 @@ import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path, read_bounded
+from tokenmill.core.user_code import NAMED
 from tokenmill.encode.encodings import (
     EXPLICIT,
     MAX_SPECIALS_BYTES,
@@ -35,6 +36,9 @@ from tokenmill.encode.tokenizer_hub import (
 FILE_NAMES = {kind.name: kind.file_name for kind in KINDS.values()}
 SUFFIXES = {".json", ".tiktoken", ".model"}
 CONFIG_NAMES = (CONFIG_NAME, "config.json")
+LENGTH_KEYS = {CONFIG_NAME: "model_max_length", "config.json": "max_position_embeddings"}
+MAX_OWN_LENGTH = 10_000_000
+"""transformers writes 10^30 for "no limit"."""
 MORE_TEMPLATES = "additional_chat_templates"
 MAX_TOKENIZER_BYTES = 1 << 28
 
@@ -56,19 +60,45 @@ def load_tokenizer_file(
     if not isinstance(spec, (str, Path)):
         return _of_object(spec, encoding)
     spec = str(spec)
-    if spec.startswith("python:"):
+    if spec.startswith(NAMED):
         from tokenmill.encode.references.python_source import make_tokenizer
 
         return _of_object(make_tokenizer(spec), encoding, source=spec)
+    path, commit = _locate(spec)
+    load = _of_folder if path.is_dir() else _load
+    return replace(load(path, encoding, origin=spec), commit=commit)
+
+
+def own_length(tokenizer: object) -> tuple[int, str]:
+    """Return the longest text in tokens that a tokenizer or its model takes, and where this is set.
+
+    For a named tokenizer, this is the smaller of `model_max_length` and `max_position_embeddings`
+    in the config.json beside it. An object has only the first. (0, "") if no limit is set.
+
+    Raises:
+        UserError: a named tokenizer does not exist, or its configuration cannot be read.
+    """
+    found = {"the tokenizer's model_max_length": getattr(tokenizer, "model_max_length", None)}
+    if isinstance(tokenizer, (str, Path)) and not str(tokenizer).startswith(NAMED):
+        path, _ = _locate(str(tokenizer))
+        folder = path if path.is_dir() else path.parent
+        for name, key in LENGTH_KEYS.items():
+            found[f"{key} in {name}"] = _settings(folder / name).get(key)
+    lengths = [
+        (value, source)
+        for source, value in found.items()
+        if type(value) is int and 0 < value <= MAX_OWN_LENGTH
+    ]
+    return min(lengths, key=lambda each: each[0], default=(0, ""))
+
+
+def _locate(spec: str) -> tuple[Path, str]:
+    """Return the file or folder of a named tokenizer, and the commit if it is on the Hub."""
     path = local_path(os.path.expanduser(spec), "the tokenizer")  # noqa: PTH111 - never fails
-    if path.is_dir():
-        return _of_folder(path, encoding, origin=spec)
-    if path.is_file():
-        return _load(path, encoding, origin=spec)
+    if path.is_dir() or path.is_file():
+        return path, ""
     if is_hub_model(spec) and path.suffix not in SUFFIXES:
-        path, commit = fetch_tokenizer(spec, MAX_TOKENIZER_BYTES)
-        load = _of_folder if path.is_dir() else _load
-        return replace(load(path, encoding, origin=spec), commit=commit)
+        return fetch_tokenizer(spec, MAX_TOKENIZER_BYTES)
     raise UserError(
         "cannot find the tokenizer",
         where=spec,
@@ -185,8 +215,7 @@ def _load(path: Path, encoding: str | RankEncoding, origin: str, kind: str = "")
     config_data = _config_bytes(config_path) if config_path.is_file() else b""
     config: dict[str, Any] = {}
     for file in (path.with_name("special_tokens_map.json"), config_path):
-        if file.is_file():
-            config |= _json_object(_config_bytes(file), file)
+        config |= _settings(file)
     config |= _chat_templates(path.parent)
     given = explicit.data() if explicit else b""
     return TokenizerFile(
@@ -214,6 +243,11 @@ def _chat_templates(folder: Path) -> dict[str, Any]:
     files |= {path.stem: path for path in sorted((folder / MORE_TEMPLATES).glob("*.jinja"))}
     texts = {name: _config_bytes(file).decode(errors="replace") for name, file in files.items()}
     return {"chat_template": texts}
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file next to a tokenizer, which may be missing."""
+    return _json_object(_config_bytes(path), path) if path.is_file() else {}
 
 
 def _config_bytes(path: Path) -> bytes:

@@ -36,14 +36,8 @@ def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
     """Fetch the tokenizer.json of a model, or the files from which `transformers` builds one.
 
     Files are kept in the cache of huggingface_hub, and read from there without a network or with
-    HF_HUB_OFFLINE.
-
-    Args:
-        spec: [OWNER/]NAME[@REVISION].
-        max_bytes: The maximum total size of the files of a folder.
-
-    Returns:
-        The path in the cache, and the commit of the files.
+    HF_HUB_OFFLINE. The path in that cache is returned, and the commit of the files. `spec` is
+    [OWNER/]NAME[@REVISION]; `max_bytes` limits all files of a folder.
 
     Raises:
         UserError: the model does not exist, access is denied, or it has no tokenizer.
@@ -67,7 +61,7 @@ def fetch_tokenizer(spec: str, max_bytes: int) -> tuple[Path, str]:
         commit = path.parent.name
         if path.name == CONFIG_NAME:
             return _folder(hub, spec, commit, max_bytes, refusal is not None), commit
-        for extra in (CONFIG_NAME, "special_tokens_map.json", CHAT_TEMPLATE_NAME):
+        for extra in (CONFIG_NAME, "config.json", "special_tokens_map.json", CHAT_TEMPLATE_NAME):
             _get_optional(get, extra, commit)
     except UserError:
         raise

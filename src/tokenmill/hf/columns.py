@@ -60,7 +60,7 @@ class RowFormat:
     @staticmethod
     def of(config: CausalLMConfig) -> RowFormat:
         """The format for a configuration."""
-        return RowFormat(config.context_length, config.row_columns, config.dtype)
+        return RowFormat(config.row_length, config.row_columns, config.dtype)
 
     def dtype_of(self, column: str) -> str:
         """The dtype of a column."""

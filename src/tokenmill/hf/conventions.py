@@ -73,7 +73,7 @@ class Conventions:
             UserError: no token can fill rows, or end documents where this was asked for.
         """
         return WindowRule(
-            config.context_length,
+            config.row_length,
             config.overlap,
             self._padding_id(),
             self._reference.prefix,

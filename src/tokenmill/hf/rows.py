@@ -80,10 +80,6 @@ class WindowRule:
         """The token that is appended to documents, if there is one."""
         return () if self.eos_id is None else (self.eos_id,)
 
-    def num_cut(self, lengths: Int64Array) -> int:
-        """How many documents of these lengths, without `eos_id`, are longer than a row."""
-        return int(np.count_nonzero(lengths + len(self.end) > self.content_length))
-
     def cut(self, tokens: TokenBatch) -> Windows:
         """The windows of all documents with tokens, document by document."""
         tokens = _enclosed(tokens, (), self.end)

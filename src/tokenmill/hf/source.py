@@ -49,7 +49,8 @@ def find_text_column(features: Mapping[str, Any], wanted: str | None) -> str:
     Raises:
         UserError: it is not known, or is not there.
     """
-    strings = [name for name, kind in features.items() if _is_string(kind)]
+    kinds = {name: getattr(kind, "dtype", None) for name, kind in features.items()}
+    strings = [name for name in kinds if kinds[name] in ("string", "large_string", "string_view")]
     where = f"columns: {', '.join(features) or 'none'}"
     if wanted is not None:
         if wanted not in strings:
@@ -195,10 +196,6 @@ def _byte_lengths(column: Any) -> Int64Array:
         column = column.cast(pa.large_string())
     lengths = pc.fill_null(pc.binary_length(column), 0)
     return np.asarray(lengths.to_numpy(), np.int64)
-
-
-def _is_string(kind: object) -> bool:
-    return getattr(kind, "dtype", None) in ("string", "large_string", "string_view")
 
 
 def choose_batch_size(

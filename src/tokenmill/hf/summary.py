@@ -149,16 +149,6 @@ class Summary:
         finally:
             self.stage_seconds[stage] += time.perf_counter() - started
 
-    @property
-    def rows_per_second(self) -> float:
-        """Rows per second."""
-        return self.rows / self.seconds if self.seconds else 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds if self.seconds else 0.0
-
     def warn(self, so_far: str = "") -> None:
         """Warn once if documents gave no row."""
         without_row = self.empty + self.null
@@ -171,12 +161,13 @@ class Summary:
         if self.reused and not self.tokens:
             return f"{self.documents:,} documents -> {self.rows:,} rows, all of an earlier run"
         stages = ", ".join(f"{name} {spent:.2f} s" for name, spent in self.stage_seconds.items())
-        speed = size_text(self.text_bytes / max(self.seconds, 1e-9), rounded)
+        seconds = max(self.seconds, 1e-9)
+        speed = size_text(self.text_bytes / seconds, rounded)
         notes = f"; {self.cut:,} documents are longer than a row" if self.cut else ""
         if self.resumed_rows:
             notes += f"; {self.resumed_rows:,} rows are from an interrupted run"
         return (
             f"{self.documents:,} documents -> {self.rows:,} rows, {self.tokens:,} tokens in "
-            f"{self.seconds:.2f} s: {self.rows_per_second:,.0f} rows/s, "
-            f"{self.tokens_per_second:,.0f} tokens/s, {speed}/s of text ({stages}){notes}"
+            f"{self.seconds:.2f} s: {self.rows / seconds:,.0f} rows/s, "
+            f"{self.tokens / seconds:,.0f} tokens/s, {speed}/s of text ({stages}){notes}"
         )

@@ -56,6 +56,7 @@ from tokenmill.run.recipe.tokenizer_section import (
     CausalLMConfig,
     check_section,
     load_section,
+    with_length,
 )
 
 DATASET_BATCH_ROWS = 10_000
@@ -109,8 +110,9 @@ class CausalLMTokenizer:
         self._workers = Workers()
         with logging_at(self.config.verbose_level):
             self._file = require_harmless(load_tokenizer_file(given))
-            self._encoder = ExactEncoder(self._file, engine, self._sampling())
             named = given if self._file.tokenizer is None else self._file.tokenizer
+            self.config = with_length(self.config, named, self._file.origin, logger.info)
+            self._encoder = ExactEncoder(self._file, engine, self._sampling())
             conventions = Conventions(named, self._file, self._encoder.reference)
             self._rule = conventions.rule(self.config)
             self._form = RowFormat.of(self.config)
@@ -348,7 +350,8 @@ class CausalLMTokenizer:
             tokens = self._encoder.encode(texts)
         self._encoder.hold_for_audit(texts, tokens)
         self.summary.empty += int(np.count_nonzero(tokens.lengths == 0))
-        self.summary.cut += self._rule.num_cut(tokens.lengths)
+        too_long = tokens.lengths + len(self._rule.end) > self._rule.content_length
+        self.summary.cut += int(np.count_nonzero(too_long))
         return tokens
 
     def _sampling(self) -> Sampling | None:
@@ -425,9 +428,8 @@ def make_config(config: CausalLMConfig | Mapping[str, Any] | str | Path) -> Caus
         UserError: one or several options are wrong; the message holds all of them.
     """
     if isinstance(config, CausalLMConfig):
-        options: Any = msgspec.to_builtins(config)  # msgspec does not check values in constructors
-    elif isinstance(config, Mapping):
-        options = config.get(SECTION, config)
-    else:
-        options = load_section(config)
-    return check_section(options, str(config) if isinstance(config, (str, Path)) else "")
+        return check_section(msgspec.to_builtins(config))  # constructors do not check values
+    if isinstance(config, Mapping):
+        section = config.get(SECTION)
+        return check_section(section if isinstance(section, Mapping) else config)
+    return check_section(load_section(config), str(config))

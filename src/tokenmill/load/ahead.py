@@ -66,7 +66,8 @@ class ReadAhead:
             self._check_room(most + 1)
         while self._looked_at and self._num_announced <= most:
             rows = self._looked_at[0]
-            if self._num_announced and not _has_shards(rows):
+            known = (reader.has_shards(sequences, length) for reader, sequences, length in rows)
+            if self._num_announced and not all(known):
                 break
             if not self._announce(_blocks_of(rows)):
                 break
@@ -123,11 +124,6 @@ class ReadAhead:
 
     def _caches(self) -> list[BlockCache]:
         return [reader.cache for reader in self._readers if reader.cache is not None]
-
-
-def _has_shards(rows: Sequence[_Rows]) -> bool:
-    """Return whether the blocks of a step can be determined without waiting."""
-    return all(reader.has_shards(sequences, length) for reader, sequences, length in rows)
 
 
 def _blocks_of(rows: Sequence[_Rows]) -> list[_Blocks]:

@@ -18,7 +18,7 @@ from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.schedule import BatchSize, OrderOptions, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.plan import Plan, open_plan
+from tokenmill.store.plan import Plan, chosen_plan
 
 LOADER_OPTIONS = (OrderOptions, BatchOptions, Targets)
 """The structs of all options of a loader."""
@@ -50,7 +50,7 @@ def open_batches(
     is_cut = curriculum is not None and bool(curriculum.row_lengths)
     if is_cut and content.fill_in_middle is not None:
         raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
-    found = plan if isinstance(plan, Plan) else open_plan(dataset, plan)
+    found = chosen_plan(dataset, plan)
     reader = RowReader(dataset, found, targets, np.dtype(np.int64))
     schedule: Schedule
     if curriculum is None:

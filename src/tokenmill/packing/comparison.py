@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
+from tokenmill.core.options import Naming
 from tokenmill.core.records import Advance
 from tokenmill.kernels.interpreted import MOST_STEPS
 from tokenmill.packing.figures import Figures, Ledger
@@ -40,8 +41,12 @@ def compare(
     dataset: Dataset,
     options: PackOptions,
     advance: Advance = lambda stage, done, total: None,
+    name_of: Naming = str,
 ) -> list[Compared]:
-    """Plan with each strategy and the same options, and return the figures. Writes nothing."""
+    """Plan with each strategy and the same options, and return the figures. Writes nothing.
+
+    `name_of` names options in objections.
+    """
     options = with_subset(dataset, options)
     names = get_args(Packing)
     rows = []
@@ -51,7 +56,13 @@ def compare(
         def tell(_: str, done: int, total: int, stage: str = stage) -> None:
             advance(stage, done, total)
 
-        rows.append(_compared(dataset, msgspec.structs.replace(options, packing=name), tell))
+        chosen = msgspec.structs.replace(options, packing=name)
+        if problems := list(objections(chosen)):
+            objection = "; ".join(each.said(name_of) for each in problems)
+            objection = objection.removeprefix(f"{name_of('pack.packing')}: {name} ")
+            rows.append(Compared(name, None, 0.0, objection))
+        else:
+            rows.append(_compared(dataset, chosen, tell))
     return _with_gaps(rows, row_format(options, 1).row_lengths[-1])
 
 
@@ -75,8 +86,6 @@ def _harm(figures: Figures) -> tuple[int, int]:
 
 def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compared:
     advance("", 0, 1)
-    if problems := list(objections(options)):
-        return Compared(options.packing, None, 0.0, "; ".join(map(str, problems)))
     warm_up(options, dataset.num_documents)
     ledger = Ledger(options)
     started = time.perf_counter()

@@ -341,7 +341,8 @@ def _rounded(relaxation: Relaxation, counts: Int64Array, best: Patterns, bound: 
     Return patterns that are as good as `best` or better. If few pieces remain after the first step,
     also solve them as an integer program.
     """
-    fixed, left = _no_patterns(), counts
+    fixed = Patterns(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+    left = counts
     while True:
         columns = relaxation.patterns(_whole_times(relaxation.times))
         filled, left = fill(columns, left, complete=True)
@@ -380,10 +381,6 @@ def _completed(fixed: Patterns, left: Int64Array, relaxation: Relaxation) -> Pat
 
 def _fewer(first: Patterns, second: Patterns) -> Patterns:
     return second if second.num_sequences < first.num_sequences else first
-
-
-def _no_patterns() -> Patterns:
-    return Patterns(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
 def fill(slots: Patterns, counts: Int64Array, *, complete: bool) -> tuple[Patterns, Int64Array]:

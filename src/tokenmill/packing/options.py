@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tokenmill.core.options import Problem, Ref
+from tokenmill.core.options import Problem, Ref, about, options_of
 
 LOGGER = logging.getLogger(__name__)
 MIN_SEQUENCE_LENGTH = 2
@@ -49,15 +49,7 @@ LongDocuments = Literal[
 
 def _only(choice: str, owner: str, description: str) -> Meta:
     """Return the description of an option that only applies if `choice` is set to `owner`."""
-    return Meta(description=f"{owner}: {description}", extra={"only": (choice, owner)})
-
-
-def _owner(kind: Any) -> tuple[str, str]:
-    """Return the choice and its value that an option needs to apply; "" if it always applies."""
-    metas = [each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Meta)]
-    extras = [each.extra or {} for each in metas]
-    owners = [extra["only"] for extra in extras if "only" in extra]
-    return owners[0] if owners else ("", "")
+    return about(f"{owner}: {description}", only=(choice, owner))
 
 
 class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,17 +57,13 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     sequence_length: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
-        Meta(
-            description="plan training sequences of this many tokens",
-            examples=["4096"],
-            extra={"unit": "tokens"},
-        ),
+        about("plan training sequences of this many tokens", example="4096", unit="tokens"),
     ] = None
-    packing: Annotated[Packing, Meta(description="packing strategy")] = "best-fit"
+    packing: Annotated[Packing, about("packing strategy")] = "best-fit"
     long_documents: Annotated[
         LongDocuments,
-        Meta(
-            description="what to do with a document longer than a sequence: split it (anywhere, at "
+        about(
+            "what to do with a document longer than a sequence: split it (anywhere, at "
             "a boundary, or into overlapping windows), keep a part of it, or drop it"
         ),
     ] = "split"
@@ -106,23 +94,22 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     at_cuts: Annotated[
         Literal["nothing", "bos", "eos", "bos-and-eos"],
-        Meta(
-            description="tokens to add where a document is cut: eos after the first part, bos "
-            "before the next"
+        about(
+            "tokens to add where a document is cut: eos after the first part, bos before the next"
         ),
     ] = "nothing"
     max_segments: Annotated[
-        Positive | None, Meta(description="maximum segments per sequence; bounds cu_seqlens, too")
+        Positive | None, about("maximum segments per sequence; bounds cu_seqlens, too")
     ] = None
     segment_multiple: Annotated[
-        Positive, Meta(description="pad segments to a multiple of this, e.g. 2 x context-parallel")
+        Positive, about("pad segments to a multiple of this, e.g. 2 x context-parallel")
     ] = 1
     sequence_multiple: Annotated[
-        Positive, Meta(description="pad rows to a multiple of this, e.g. 128 for tensor tiles")
+        Positive, about("pad rows to a multiple of this, e.g. 128 for tensor tiles")
     ] = 1
     reserve: Annotated[
         NonNegative,
-        Meta(description="free positions to keep for each segment; fill-in-the-middle needs 4"),
+        about("free positions to keep for each segment; fill-in-the-middle needs 4"),
     ] = 0
     smallest_bucket: Annotated[
         Positive, _only("packing", "length-buckets", "shortest sequence length, a power of two")
@@ -141,31 +128,28 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 1024
     ranks: Annotated[
         Positive,
-        Meta(description="balanced: data-parallel ranks to balance attention costs over"),
+        about("balanced: data-parallel ranks to balance attention costs over"),
     ] = 8
     window: Annotated[
         Literal["local", "global"],
-        Meta(description="pack consecutive shards together, or all shards at once"),
+        about("pack consecutive shards together, or all shards at once"),
     ] = "local"
     window_sequences: Annotated[
         Positive, _only("window", "local", "smallest number of sequences in a window")
     ] = 10_000
     subset: Annotated[
         str | None,
-        Meta(description="pack this subset, or all (default: train if there are subsets)"),
+        about("pack this subset, or all (default: train if there are subsets)"),
     ] = None
     separate_by: Annotated[
         str | None,
-        Meta(description="documents with different values in this column share no sequence"),
+        about("documents with different values in this column share no sequence"),
     ] = None
-    weight_by: Annotated[
-        str | None, Meta(description="column of the documents table for --weight")
-    ] = None
+    weight_by: Annotated[str | None, about("column of the documents table for --weight")] = None
     weight: Annotated[
         list[str],
-        Meta(
-            description="repeat documents with this value of the column, e.g. code=2.5",
-            extra={"metavar": "VALUE=WEIGHT"},
+        about(
+            "repeat documents with this value of the column, e.g. code=2.5", metavar="VALUE=WEIGHT"
         ),
     ] = []
 
@@ -208,12 +192,11 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
         With `to_compare`, options of any strategy are fine, because all strategies run.
         """
-        choices = (
-            ("long_documents", "window") if to_compare else ("packing", "long_documents", "window")
-        )
-        chosen = {choice: getattr(self, choice) for choice in choices}
-        for option in msgspec.structs.fields(type(self)):
-            choice, owner = _owner(option.type)
+        chosen = {name: getattr(self, name) for name in ("packing", "long_documents", "window")}
+        if to_compare:
+            del chosen["packing"]
+        for option in options_of(type(self)).values():
+            choice, owner = option.extra.get("only", ("", ""))
             if chosen.get(choice, owner) != owner and getattr(self, option.name) != option.default:
                 needed = f"needs {{}} {owner}; it is {chosen[choice]}"
                 yield Problem(f"pack.{option.name}", needed, Ref(f"pack.{choice}"))

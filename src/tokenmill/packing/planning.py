@@ -22,7 +22,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.packing.document_choice import Chosen, DocumentChoice
 from tokenmill.packing.figures import Figures, Ledger
 from tokenmill.packing.long_documents import Boundaries, check_window_size
-from tokenmill.packing.options import PackOptions, warn_of_short_sequences
+from tokenmill.packing.options import PackOptions
 from tokenmill.packing.strategies import objections
 from tokenmill.packing.window import PackedWindow, Window, pack_window, row_format
 from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
@@ -101,7 +101,6 @@ def pack(
     options = with_subset(dataset, options)
     if problems := list(objections(options)):
         raise OptionError("the plan", problems)
-    warn_of_short_sequences(options.length)
     folder = output_path(folder or plan_folder(dataset, options), "the plan's folder")
     is_inside = folder.parent == dataset.folder / "plans"
     if is_inside and (problem := plan_name_problem(folder.name)):
@@ -120,6 +119,7 @@ def pack(
     with PlanWriter(folder, dataset.num_documents) as writer:
         for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
             writer.append(packed.sequences, first_document, num_shards)
+        advance("writing", 0, 1)
         figures = ledger.figures()
         writer.finish(
             dataset.manifest.dataset_id,

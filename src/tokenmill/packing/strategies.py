@@ -40,10 +40,6 @@ def best_fit(pieces: Pieces, options: PackOptions) -> Sequences:
     return pack_in_bulk(histogram.best_fit, pieces, options)
 
 
-def _count_best_fit(piece_sizes: Int64Array, options: PackOptions) -> int:
-    return histogram.best_fit(piece_sizes, options.length, options.segment_limit).num_sequences
-
-
 def longest_pack_first(pieces: Pieces, options: PackOptions) -> Sequences:
     """Longest-pack-first histogram packing (LPFHP): longest pieces first, into the least room.
 
@@ -212,7 +208,12 @@ def _balanced_problems(options: PackOptions) -> Iterator[Problem]:
 
 
 STRATEGIES = {
-    "best-fit": Strategy(best_fit, count_sequences=_count_best_fit),
+    "best-fit": Strategy(
+        best_fit,
+        count_sequences=lambda piece_sizes, options: (
+            histogram.best_fit(piece_sizes, options.length, options.segment_limit).num_sequences
+        ),
+    ),
     "first-fit": Strategy(first_fit),
     "next-fit": Strategy(next_fit),
     "order-preserving": Strategy(
@@ -261,8 +262,8 @@ def objections(options: PackOptions) -> Iterator[Problem]:
     if options.sequence_length is None or strategy.needs is None:
         return
     if find_spec(strategy.needs) is None:
-        install = install_command(strategy.extra)
-        yield Problem("pack.packing", "{} needs {}: {}", options.packing, strategy.needs, install)
+        needed = (strategy.extra, install_command(strategy.extra))
+        yield Problem("pack.packing", "{} needs the extra {}: {}", options.packing, *needed)
 
 
 def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:

@@ -125,12 +125,9 @@ def field_hint(name: str, present: Collection[str]) -> str:
     flag = "--text-field " * (name == "text")  # most likely the default: nobody has named it
     if close := nearest(name, [each for each in present if not name.startswith(f"{each}.")]):
         return f"did you mean {flag}{close}?"
+    apart = "differs between inputs, --text-field GLOB=NAME for each of them"
     if flag:
-        return (
-            "add --text-field NAME, with the name of the field that holds the text; if it differs "
-            "between inputs, --text-field GLOB=NAME for each of them"
-        )
-    return (
-        "choose one of these; if the text field differs between inputs, --text-field GLOB=NAME for "
-        "each of them; in --keep and --by, write 'NAME?' if some records lack the field"
-    )
+        which = "with the name of the field that holds the text"
+        return f"add --text-field NAME, {which}; if it {apart}"
+    rare = "in --keep and --by, write 'NAME?' if some records lack the field"
+    return f"choose one of these; if the text field {apart}; {rare}"

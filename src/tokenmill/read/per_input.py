@@ -18,23 +18,16 @@ MAX_COMPARED = 1000
 OTHERWISE = "name a file, a folder or a glob, such as 'forum/*.csv'"
 
 
-def default_of(choice: Choice, otherwise: str) -> str:
-    """Return the value for inputs that match no pattern."""
+def parted(choice: Choice) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the names for all inputs, and the (glob, name) of each pattern.
+
+    A glob may contain "=", a name of several may not.
+    """
     if isinstance(choice, str):
-        return choice
-    return next((each for each in choice if "=" not in each), otherwise)
-
-
-def patterns_of(choice: Choice) -> list[tuple[str, str]]:
-    """Return the (glob, value) of each pattern. A glob may contain "=", a value may not."""
-    items = () if isinstance(choice, str) else choice
-    return [(glob, value) for glob, equals, value in (i.rpartition("=") for i in items) if equals]
-
-
-def simplest(choice: Choice) -> Choice:
-    """Return a choice without patterns as a plain value, which datasets have always stored."""
-    is_plain = not isinstance(choice, str) and len(choice) == 1 and "=" not in choice[0]
-    return choice[0] if is_plain else choice
+        return [choice], []
+    parts = [each.rpartition("=") for each in choice]
+    names = [name for _, equals, name in parts if not equals]
+    return names, [(glob, name) for glob, equals, name in parts if equals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +37,24 @@ class PerInput:
     format: Choice = AUTO
     text_field: Choice = "text"
 
+    @property
+    def text(self) -> str:
+        """The text field of inputs that match no pattern."""
+        return next(iter(parted(self.text_field)[0]), "text")
+
     def applied(self, source: Source) -> Source:
         """Return a source with the format and the text field that were chosen for it."""
-        text_field = _value_for(source, self.text_field, "")
-        chosen = _value_for(source, self.format, default_of(self.format, AUTO))
-        if (chosen, text_field) == (AUTO, ""):  # saves a copy for each of a million files
-            return source
+        if self.format == AUTO and isinstance(self.text_field, str):
+            return source  # saves a copy for each of a million files
+        formats, patterns = parted(self.format)
+        chosen = _value_for(source, patterns, next(iter(formats), AUTO))
+        text_field = _value_for(source, parted(self.text_field)[1], "")
         return replace(source, chosen_format=chosen, text_field=text_field)
 
     def require_matches(self, sources: Sequence[Source]) -> None:
         """Raise a UserError if a pattern matches no source."""
         for flag, choice in (("--text-field", self.text_field), ("--format", self.format)):
-            for glob, value in patterns_of(choice):
+            for glob, value in parted(choice)[1]:
                 if not any(_is_named(source, glob) for source in sources):
                     names = [source.name for source in sources]
                     more = f" and {len(names) - MAX_SHOWN:,} more" * (len(names) > MAX_SHOWN)
@@ -72,10 +71,9 @@ ANY_INPUT = PerInput()
 """The defaults: formats are detected, and the text field is that of the run."""
 
 
-def _value_for(source: Source, choice: Choice, otherwise: str) -> str:
+def _value_for(source: Source, patterns: Sequence[tuple[str, str]], otherwise: str) -> str:
     """Return the value of the last pattern that matches a source."""
-    values = (value for glob, value in reversed(patterns_of(choice)) if _is_named(source, glob))
-    return next(values, otherwise)
+    return next((value for glob, value in reversed(patterns) if _is_named(source, glob)), otherwise)
 
 
 def _is_named(source: Source, glob: str) -> bool:
@@ -86,15 +84,14 @@ def _is_named(source: Source, glob: str) -> bool:
     """
     if glob in (source.name, source.location):
         return True  # also with characters that a glob reads otherwise
-    location, pattern = (
-        _parts(path if "://" in path else str(Path.cwd() / path))
-        for path in (source.location, glob)
+    name, pattern, here = _parts(source.name), _parts(glob), f"{Path.cwd()}/"
+    path, whole = (
+        _parts(each if each.startswith("/") or "://" in each else here + each)
+        for each in (source.location, glob)
     )
-    name = _parts(source.name)
-    folder = location[-len(name) - 1 : -len(name)]  # of the input
-    if matches([*folder, *name], ["**", *_parts(glob), "**"]):
+    if matches(path[-len(name) - 1 :], ["**", *pattern, "**"]):
         return True
-    return len(_parts(glob)) > 1 and matches(location, [*pattern, "**"])
+    return len(pattern) > 1 and matches(path, [*whole, "**"])
 
 
 def _parts(path: str) -> list[str]:

@@ -59,13 +59,11 @@ class Registry(Generic[T]):
                 or the member does not implement the protocol.
         """
         if name not in self._loaded:
-            own = self._own.get(name)
-            self._loaded[name] = self._load_own(own) if own else self._load_registered(name)
+            own = self._own.get(name, "")
+            module, _, kind = own.partition(":")
+            loaded = getattr(import_module(module), kind)() if own else self._load_registered(name)
+            self._loaded[name] = loaded
         return self._loaded[name]
-
-    def _load_own(self, value: str) -> T:
-        module, _, kind = value.partition(":")
-        return cast(T, getattr(import_module(module), kind)())
 
     def _load_registered(self, name: str) -> T:
         found = {entry.value: entry for entry in self._entries if entry.name == name}

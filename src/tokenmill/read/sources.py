@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -235,9 +235,10 @@ def _refuse_formats(sources: Sequence[Source]) -> None:
         )
 
 
-def format_names() -> tuple[str, ...]:
-    """Return the valid values of --format."""
-    return (AUTO, *FORMATS.built_in, *FORMATS.registered)
+def format_names() -> Iterator[str]:
+    """Yield the valid values of --format; packages are only looked at for the last ones."""
+    yield from (AUTO, *FORMATS.built_in)
+    yield from FORMATS.registered
 
 
 def detect(file: BinaryIO, where: str, name: str, file_format: str) -> tuple[str, str]:

@@ -335,11 +335,6 @@ def open_sample(
     raise UserError("no engine can encode with this tokenizer")
 
 
-def _is_kept(source: Source) -> bool:
-    """Whether a build downloads a file before reading it."""
-    return source.is_distant and not source.in_parts
-
-
 def _num_shards(prepared: EncodeTask, sizes: Sequence[float]) -> int:
     sources: Sequence[Source] = prepared.sources
     unit_bytes = choose_unit_bytes(sources, slow=KINDS[prepared.file.kind].is_slow)
@@ -347,7 +342,9 @@ def _num_shards(prepared: EncodeTask, sizes: Sequence[float]) -> int:
     for item in cut_units(sources, prepared.fields, unit_bytes):
         if isinstance(item, Unit):
             count += 1
-        elif _is_kept(sources[item.source]) and not prepared.policies.read.streaming:
+            continue
+        source = sources[item.source]
+        if source.is_distant and not source.in_parts and not prepared.policies.read.streaming:
             kept_bytes += sizes[item.source]  # a build stores them and splits them like local files
         else:
             count += max(round(sizes[item.source] / unit_bytes), 1)

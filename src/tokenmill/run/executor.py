@@ -262,11 +262,8 @@ class Workers(Protocol):
     def room(self) -> int:
         """Return how many units can be started now."""
 
-    def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        """Start a unit. `upcoming` are units that will probably follow, for reading ahead.
-
-        A `careful` assignment has crashed before and needs a fresh worker.
-        """
+    def start(self, assignment: Assignment) -> None:
+        """Start a unit. A `careful` one has crashed before and needs a fresh worker."""
 
     def wait(self, seconds: float) -> None:
         """Report events. Returns after at most `seconds`, or after `wake`."""

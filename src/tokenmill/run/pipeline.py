@@ -63,6 +63,7 @@ from tokenmill.store.objects.opening import refuse_unsafe
 if TYPE_CHECKING:
     from tokenmill.encode.measure.tallies import Tally
     from tokenmill.encode.words.splits import Split
+    from tokenmill.run.progress import Snapshot
     from tokenmill.run.tasks.count import CountReport, CountTask
     from tokenmill.run.tasks.measure import MeasuredTokenizer
 
@@ -76,9 +77,12 @@ CountEvents = RunEvents["CountTask"]
 
 def counting_events(advance: Advance) -> CountEvents:
     """Callbacks of a count that is the first stage, called "counting", of something else."""
-    return CountEvents(
-        on_progress=lambda shot: advance("counting", shot.done_bytes, shot.total_bytes)
-    )
+
+    def tell(shot: Snapshot) -> None:
+        is_read = shot.done_bytes >= shot.total_bytes
+        advance("merging counts" if is_read else "counting", shot.done_bytes, shot.total_bytes)
+
+    return CountEvents(on_progress=tell)
 
 
 Resolve = Callable[[Access, Executor], Task[R]]

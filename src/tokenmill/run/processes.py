@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 import msgspec
 import psutil
 
 from tokenmill.core.child import Child
 from tokenmill.core.errors import EngineError, InternalError, TokenmillError
-from tokenmill.read.units import Unit
 from tokenmill.run.executor import (
     LONG_BATCH,
     Advanced,
@@ -159,14 +157,9 @@ class Processes:
         free = [p for p in self._processes if p.is_free and (not p.full or p.is_replaceable)]
         return len(free) - len(self._waiting)
 
-    def start(self, assignment: Assignment, upcoming: Sequence[Unit]) -> None:
-        """Give a unit to a worker, and ask the kernel to read the upcoming files ahead."""
+    def start(self, assignment: Assignment) -> None:
         self._waiting.append(assignment)
         self._place()
-        for unit in upcoming:
-            for extent in unit.extents:
-                if path := self._phase.sources[extent.source].path:
-                    _advise(path, extent.start, extent.stop)
 
     def wait(self, seconds: float) -> None:
         """Handle messages that have arrived, or wait for the next one. Ends overdue workers."""
@@ -379,7 +372,7 @@ class InProcess:
         """Always 1, because a unit is done when `start` returns."""
         return 1
 
-    def start(self, assignment: Assignment, _: Sequence[Unit]) -> None:
+    def start(self, assignment: Assignment) -> None:
         key, pid, tell = assignment.unit.key, self._pid, self._tell
         try:
             finished = self._runner.run(assignment, lambda tally: tell(pid, Advanced(key, tally)))
@@ -402,14 +395,3 @@ class InProcess:
 
     def pids(self) -> set[int]:
         return {self._pid}
-
-
-def _advise(path: Path, start: int, stop: int | None) -> None:
-    if not hasattr(os, "posix_fadvise"):
-        return
-    try:
-        with open(path, "rb") as file:
-            length = (stop - start) if stop is not None else 0
-            os.posix_fadvise(file.fileno(), start, length, os.POSIX_FADV_WILLNEED)
-    except OSError:
-        pass  # only advice: the reader reports problems of the file

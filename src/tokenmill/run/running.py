@@ -76,6 +76,7 @@ class Running(Generic[R]):
             return task.found(workspace, self.events.on_compare)
         if not ledger.is_complete():
             return Departure(workspace.location, self.board.snapshot(), reused)
+        self.board.refresh(force=True)  # all units are done
         return task.finish(
             Ended(
                 workspace=workspace,

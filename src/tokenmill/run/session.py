@@ -129,7 +129,7 @@ class Session:
                 limit=self.limit,
                 careful=work.crashes > 0,
             )
-            self._workers.start(assignment, self.queue.upcoming())
+            self._workers.start(assignment)
 
     def _hear(self, worker: int, event: Event) -> None:
         match event:
@@ -183,7 +183,8 @@ class Session:
         try:
             yield
         except (EngineError, InternalError) as error:
-            self.queue.distrust(error)
+            if self.queue.claims is not None:
+                self.queue.claims.stop(error)
             raise
 
     def _count(self, committed: Committed) -> None:

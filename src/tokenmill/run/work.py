@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +116,6 @@ class WorkQueue:
         self.claims.failed(self._item_of(unit).key, error)
         return True
 
-    def distrust(self, error: TokenmillError) -> None:
-        """Stop all agents of the build."""
-        if self.claims is not None:
-            self.claims.stop(error)
-
     def stop(self) -> None:
         """Hand out no more new units."""
         with self._lock:
@@ -147,16 +141,6 @@ class WorkQueue:
     def num_awaited(self) -> int:
         """The number of items that other agents hold, as far as this agent knows."""
         return 0 if self.claims is None else len(self.claims.waiting_for)
-
-    def upcoming(self) -> list[Unit]:
-        """Return some units that will probably be next, for reading ahead.
-
-        Units of streams are not among them.
-        """
-        count = self.task.resources.prefetch
-        names = self._our_units if self.claims is None else self.claims.upcoming(count)
-        items = (self._items.get(name) for name in islice(names, count))
-        return [item for item in items if isinstance(item, Unit)]
 
     def close(self) -> None:
         """Stop the feeder threads and wait for them."""

@@ -56,6 +56,11 @@ LONG_BATCHES = 4
 """Batches larger than this multiple of the usual size hold a long record, and are not checked."""
 
 
+EngineKey = tuple[object, ...]
+"""What decides an engine: of a tokenizer its digest, kind and control tokens, then its name and the
+size of its cache."""
+
+
 class Worker:
     """Runs units. A second thread flushes finished units."""
 
@@ -66,18 +71,17 @@ class Worker:
 
     def run(self) -> None:
         """Handle commands until this process ends."""
-        preloaded = None
+        preloaded: dict[EngineKey, tuple[Engine, float]] = {}
         while not isinstance(setup := self._parent.receive()[0], Setup):
             preloaded = preload(setup)
         threading.Thread(target=self._commit_all, daemon=True).start()
         try:
-            engine = preloaded.engine_for(setup) if preloaded else None
+            engine, loading = preloaded.get(engine_key(setup), (None, 0.0))
             runner = UnitRunner(setup, engine)
         except BaseException as error:
             self._parent.send(failure("", error))
             raise SystemExit(0) from None
         growth = Growth(setup.growth_bytes, setup.batch_bytes)
-        loading = preloaded.seconds if preloaded and engine else 0.0
         self._parent.send(Loaded(loading + runner.startup_seconds))
         while True:
             command, _ = self._parent.receive()
@@ -139,29 +143,20 @@ class Worker:
                 self._parent.send(failure(finished.outcome.receipt.key, error))
 
 
-@dataclass(frozen=True, slots=True)
-class Preloaded:
-    """An engine that was loaded while the main process still prepared the build."""
-
-    order: Preload
-    sha256: str
-    """The digest of the tokenizer, as in `TokenizerSpec`."""
-    engine: Engine
-    seconds: float
-
-    def engine_for(self, setup: Setup) -> Engine | None:
-        """Return the engine if it is exactly the one that a setup asks for."""
-        task, order = setup.job.task, self.order
-        if isinstance(task, Count):
-            return None
-        spec, cache_bytes = task.tokenizer, setup.resources.cache_bytes
-        asked = (spec.sha256, spec.kind, spec.control_tokens, setup.engine, cache_bytes)
-        found = (self.sha256, order.kind, order.control_tokens, order.engine, order.cache_bytes)
-        return self.engine if asked == found else None
+def engine_key(setup: Setup) -> EngineKey:
+    """Return what decides the engine that a setup asks for; words are counted without one."""
+    task = setup.job.task
+    if isinstance(task, Count):
+        return ()
+    spec, cache_bytes = task.tokenizer, setup.resources.cache_bytes
+    return (spec.sha256, spec.kind, spec.control_tokens, setup.engine, cache_bytes)
 
 
-def preload(order: Preload) -> Preloaded | None:
-    """Load an engine. None if that fails: loading it again for the setup raises the error."""
+def preload(order: Preload) -> dict[EngineKey, tuple[Engine, float]]:
+    """Load an engine while the main process still prepares the run; return it with the seconds.
+
+    Nothing if that fails: loading it again for the setup raises the error.
+    """
     started = time.perf_counter()
     # The first unit needs this module at its end. Engines release the GIL while they load.
     threading.Thread(target=importlib.import_module, args=("pyarrow.parquet",), daemon=True).start()
@@ -169,8 +164,9 @@ def preload(order: Preload) -> Preloaded | None:
         file = TokenizerFile(order.kind, Path(order.path).read_bytes(), order.encoding)
         engine = load_engine(order.engine, file, order.control_tokens, order.cache_bytes)
         engine.encode(["a"])  # the first call of some engines is slow
-        return Preloaded(order, file.sha256, engine, time.perf_counter() - started)
-    return None
+        asked = (order.kind, order.control_tokens, order.engine, order.cache_bytes)
+        return {(file.sha256, *asked): (engine, time.perf_counter() - started)}
+    return {}
 
 
 class GrownTooFar(Exception):

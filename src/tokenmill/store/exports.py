@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tokenmill.core.options import about
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.row_format import Labels
 
@@ -27,7 +28,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Which rows an export writes, and how."""
 
     format: Annotated[
-        Format, Meta(description="npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
+        Format, about("npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
     ] = "parquet"
     columns: Annotated[
         Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
@@ -40,27 +41,27 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Unset means the default; the manifest lists the columns."""
     with_labels: Annotated[
         bool | UnsetType,
-        Meta(description="write labels that repeat input_ids; pt and parquet leave them out"),
+        about("write labels that repeat input_ids; pt and parquet leave them out"),
     ] = UNSET
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
         int, Meta(ge=1, description="rows per file; fewer if a file would exceed 512 MiB")
     ] = 50_000
     max_sequences: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="stop after this many rows")
+        Annotated[int, Meta(ge=1)] | None, about("stop after this many rows")
     ] = None
     seed: Annotated[int, Meta(ge=0, description="seed of the row order")] = 0
     order_by: Annotated[
         str | None,
-        Meta(description="sort rows in bands: by length, depth or a column of documents"),
+        about("sort rows in bands: by length, depth or a column of documents"),
     ] = None
     bands: Annotated[
         int, Meta(ge=1, description="number of bands of --order-by; each is shuffled")
     ] = 100
     dtype: Annotated[
         IdType | UnsetType,
-        Meta(
-            description="dtype of input_ids (default: int32; pt and parquet: uint16 if all ids "
+        about(
+            "dtype of input_ids (default: int32; pt and parquet: uint16 if all ids "
             "are below 65,536)"
         ),
     ] = UNSET

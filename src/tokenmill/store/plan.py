@@ -18,7 +18,6 @@ import shutil
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -114,12 +113,7 @@ class PlanWriter:
             self._resources = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
 
     def append(self, sequences: Sequences, first_document: int, num_shards: int) -> None:
@@ -329,7 +323,7 @@ def open_plan(dataset: Dataset | str | Path, name: str | Path | None = None) -> 
             the dataset has no plan or several.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
-    name = _only_plan(dataset) if name is None else name
+    name = _only_plan(dataset, "name={name!r}") if name is None else name
     own, path = dataset.folder / "plans", local_path(name, "a plan")
     if dataset.origin is not None and path.name == str(name):
         _bring(dataset.origin, str(name))
@@ -350,24 +344,25 @@ def open_plan(dataset: Dataset | str | Path, name: str | Path | None = None) -> 
     return plan
 
 
-def _only_plan(dataset: Dataset) -> str:
+def chosen_plan(dataset: Dataset, plan: Plan | str | Path | None) -> Plan:
+    """Return the plan that an argument `plan` or the flag --plan chooses; see `open_plan`."""
+    if plan is None:
+        plan = _only_plan(dataset, "--plan {quoted}, or plan={name!r} in Python")
+    return plan if isinstance(plan, Plan) else open_plan(dataset, plan)
+
+
+def _only_plan(dataset: Dataset, choice: str) -> str:
+    """The name of the only plan; `choice` says how to name one of several."""
     names = dataset.plans
     if len(names) == 1:
         return names[0]
-    if not names:
-        raise UserError(
-            "the dataset has no plan",
-            where=dataset.location,
-            why="rows are built from a plan",
-            hint=f"create one: tokenmill pack {dataset.location} --sequence-length 4096",
-        )
-    flag, argument = f"--plan {shlex.quote(names[0])}", f"plan={names[0]!r}"
-    raise UserError(
-        "the dataset has several plans",
-        where=dataset.location,
-        why=f"they are {', '.join(names)}",
-        hint=f"choose one, for example {flag}, or {argument} in Python",
-    )
+    number, why = "no plan", "rows are built from a plan"
+    hint = f"create one: tokenmill pack {dataset.location} --sequence-length 4096"
+    if names:
+        number, why = "several plans", f"they are {', '.join(names)}"
+        choice = choice.format(name=names[0], quoted=shlex.quote(names[0]))
+        hint = f"choose one, for example {choice}"
+    raise UserError(f"the dataset has {number}", where=dataset.location, why=why, hint=hint)
 
 
 def _bring(origin: Origin, name: str) -> None:

@@ -208,6 +208,9 @@ def test_a_report_is_printed_as_text_json_and_csv(
     assert "docs/reference/tokenizer-training.md defines each" in shown
     assert re.search(r"^premium over en  +tokenizer0  +llama20$", shown, re.MULTILINE)
     assert "documents: premiums and Gini are for parallel texts" in shown
+    assert "  no --id-field tells which documents are translations of each other: " in shown
+    assert main([*command, "--id-field", "language"]) == 0
+    assert "--id-field" not in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [found["texts"]["documents"] for found in report["tokenizers"]] == [21, 21]

@@ -48,7 +48,6 @@ class TestOrder:
         first, second = (agent_claims(store, items, index, 2) for index in range(2))
         assert [first.take(), second.take(), first.take(), second.take()] == ["a", "b", "c", "d"]
         assert (first.take(), second.take()) == ("e", None)
-        assert first.upcoming(3) == []
 
     def test_a_plain_build_that_joins_agents_takes_what_is_left(self) -> None:
         store, items = MemoryStore(), items_named(30)

@@ -383,7 +383,8 @@ def test_parity_by_bytes_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
     told = [{}, {"parity_counts": counts}, {"byte_premium": ["ru=1.8"]}]
     warned = []
     for number, options in enumerate(told):
-        trained(tmp_path / str(number), counts, vocabulary=260, parity="base", **options)
+        report = trained(tmp_path / str(number), counts, vocabulary=260, parity="base", **options)
         warned.append([record.getMessage() for record in caplog.records])
+        assert (training.PARITY_WARNING in report.remarks) == bool(warned[-1])
         caplog.clear()
     assert warned == [[training.PARITY_WARNING], [], []]

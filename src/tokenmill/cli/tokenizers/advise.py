@@ -89,13 +89,14 @@ def _weight(text: str) -> tuple[str, int]:
 
 def _print(advice: VocabularyAdvice) -> None:
     from tokenmill.cli.tables import print_facts, print_table
+    from tokenmill.cli.terminal import fitted
 
     print_facts(list(_facts(advice)))
     print()
     print_table(*_costs(advice))
     print()
     for reason in advice.reasons:
-        print(f"- {reason}")
+        print(fitted(f"- {reason}"))
 
 
 def _facts(advice: VocabularyAdvice) -> Iterator[tuple[str, str]]:
@@ -151,12 +152,7 @@ def _values(advice: VocabularyAdvice) -> dict[str, Any]:
 
     values = dataclasses.asdict(dataclasses.replace(advice, corpus=None))
     if advice.corpus is not None:
-        corpus = advice.corpus
-        values["corpus"] = {
-            "characters": corpus.num_characters,
-            "bytes": corpus.num_bytes,
-            "left_out_bytes": corpus.left_out_bytes,
-            "smallest_size": corpus.smallest_size,
-            "largest_size": corpus.largest_size,
-        }
+        names = ("left_out_bytes", "smallest_size", "largest_size")
+        sizes = {"characters": advice.corpus.num_characters, "bytes": advice.corpus.num_bytes}
+        values["corpus"] = sizes | {name: getattr(advice.corpus, name) for name in names}
     return values

@@ -119,23 +119,17 @@ def _fingerprint(tokenizer: str, encoding: str | RankEncoding) -> Fingerprint:
 def _print_differences(
     differences: list[Difference], ours: Fingerprint, theirs: Fingerprint
 ) -> None:
-    from tokenmill.cli.terminal import safe_text
-
     found = {difference.component: difference for difference in differences}
     if "kind" in found:
-        print(f"{'kind':>13}  {ours.kind} -> {theirs.kind}: components cannot be compared")
+        print_facts([("kind", f"{ours.kind} -> {theirs.kind}: components cannot be compared")])
         return
+    facts = []
     for name in dict.fromkeys([*found, *ours.digests, *theirs.digests]):
-        if name not in found:
-            print(f"{name:>13}  equal")
-            continue
-        different = found[name]
-        print(
-            f"{name:>13}  {different.added:,} added, {different.removed:,} removed, "
-            f"{different.changed:,} changed"
-        )
-        for example in different.examples:
-            print(f"{'':>15}{safe_text(example)}")
+        text = "equal"
+        if each := found.get(name):
+            text = f"{each.added:,} added, {each.removed:,} removed, {each.changed:,} changed"
+        facts += [(name, text), *(("", example) for example in (each.examples if each else ()))]
+    print_facts(facts)
 
 
 def _facts(facts: TokenizerFacts) -> Iterator[tuple[str, str]]:

@@ -263,8 +263,7 @@ def _print_examples(report: Report, names: Sequence[str]) -> None:
 
 
 def _cut(tokens: Sequence[str]) -> str:
-    shown = "|".join(tokens).replace("\n", "\\n").replace("\t", "\\t")
-    return f"{shown}  ({len(tokens)})"
+    return f"{'|'.join(tokens)}  ({len(tokens)})"
 
 
 def _notes(report: Report) -> list[str]:
@@ -272,7 +271,7 @@ def _notes(report: Report) -> list[str]:
         *report.notes,
         *([INTERVALS] if report.tokenizers[0].texts.documents else []),
         "continued words: taken with their space, as the tokenizer meets them",
-        "figures: docs/reference/tokenizer-training.md defines each; --csv prints all of them",
+        "figures: docs/reference/tokenizer-training.md defines each, with its name in --csv",
         "Renyi: of order 2.5; it can rise without any gain in training, so use other figures, too",
     ]
     if report.num_rejected:
@@ -283,32 +282,22 @@ def _notes(report: Report) -> list[str]:
             notes.append(
                 f"{found.tokenizer}: continued words were counted in {aligned:.1%} of all words"
             )
-    sizes = [group.documents for group in report.tokenizers[0].groups.values()]
-    if report.base is not None and len(set(sizes)) > 1:
-        notes.append(
-            f"the groups have {min(sizes):,} to {max(sizes):,} documents: premiums and Gini are "
-            "for parallel texts, the same documents in each group"
-        )
     hidden = len(report.tokenizers[0].groups) - MAX_SHOWN_GROUPS
     if hidden > 0:
         notes.append(f"{hidden:,} more groups with --json and --csv")
     return notes
 
 
-def _ratio(found: Ratio | None) -> str:
+def _ratio(found: Ratio | None, fine: str = ".4f", coarse: str = ".3f") -> str:
     if found is None or found.value is None:
         return "-"
     if found.low is None or found.high is None or found.low == found.high:
-        return f"{found.value:.4f}"
-    return f"{found.value:.4f} [{found.low:.3f}, {found.high:.3f}]"
+        return f"{found.value:{fine}}"
+    return f"{found.value:{fine}} [{found.low:{coarse}}, {found.high:{coarse}}]"
 
 
 def _share(found: Ratio) -> str:
-    if found.value is None:
-        return "-"
-    if found.low is None or found.high is None or found.low == found.high:
-        return f"{found.value:.2%}"
-    return f"{found.value:.2%} [{found.low:.1%}, {found.high:.1%}]"
+    return _ratio(found, ".2%", ".1%")
 
 
 def _number(value: float | None) -> str:

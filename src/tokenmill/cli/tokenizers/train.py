@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import msgspec
+
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.tables import print_facts, print_json, print_table
 from tokenmill.core.options import about
@@ -16,7 +18,6 @@ from tokenmill.vocabulary.training.options import (
     COUNTING,
     COUNTING_SECTIONS,
     SECTIONS,
-    SUMMARIES,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ examples:
         *("weight", "counts", "format", "text_field", "workers", "overwrite"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
-        *(Section(name, kind, SUMMARIES[name]) for name, kind in SECTIONS.items()),
+        *(Section(name, kind) for name, kind in SECTIONS.items()),
         Section("counting", CountRecipe, "how words are counted", only=COUNTING),
         *(Section(name, RECIPE[name], without=NOT_FOR_COUNTS) for name in COUNTING_SECTIONS),
     )
@@ -77,7 +78,7 @@ examples:
                 **given,
             )
         if self.json:
-            print_json(report.training)
+            print_json({**msgspec.to_builtins(report.training), "notes": report.remarks})
             return
         print_facts([*_facts(report), ("time", f"{time.monotonic() - started:.1f} s")])
         print()
@@ -90,18 +91,13 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "tokenizer", f"{report.folder} ({training.options['vocabulary']['model']})"
     for remark in report.remarks:
         yield "note", remark
-    yield (
-        "corpus",
-        f"{size_text(counts.bytes)}, {counted(counts.occurrences, 'word')}, "
-        f"{counts.words:,} of them unique{', weighted' * _is_weighted(report)}",
-    )
+    size = f"{size_text(counts.bytes)}, {counted(counts.occurrences, 'word')}"
+    weighted = " after weighting" if _is_weighted(report) else ""
+    yield "corpus", f"{size}{weighted}, {counts.words:,} of them unique"
     if counts.words_left_out:
         yield "left out", f"{counted(counts.words_left_out, 'rare word')} when counting"
     if len(counts.weights) > 1:
-        names = [name if name.isprintable() else repr(name) for name in counts.weights]
-        pairs = zip(names, counts.weights.values(), strict=True)
-        shown = ", ".join(f"{name} x {weight}" for name, weight in pairs)
-        yield "weights", shown
+        yield "weights", ", ".join(f"{name} x {n}" for name, n in counts.weights.items())
     specials = ", ".join(f"{token} {i}" for token, i in list(training.special_ids.items())[:8])
     yield "special", specials or "none"
     longest = sorted({repr((token.start.strip() or token.start)[:24]) for token in largest.longest})
@@ -116,7 +112,7 @@ def _is_weighted(report: TrainReport) -> bool:
 def _sizes(report: TrainReport) -> tuple[list[str], list[list[str]]]:
     """The table with one line for each vocabulary."""
     tokens_of = "weighted tokens" if _is_weighted(report) else "tokens"
-    header = ["vocabulary", tokens_of, "per word", "bytes per token", "unused", "fallback"]
+    header = ["vocabulary", tokens_of, "per counted word", "bytes per token", "unused", "fallback"]
     rows = []
     for entry, measured in zip(report.training.sizes, report.measured, strict=True):
         tokens, num_bytes = max(entry.tokens, 1), max(measured.bytes, 1)

@@ -196,14 +196,6 @@ def _components(file: TokenizerFile) -> dict[str, Any]:
     }
 
 
-def _json_of(file: TokenizerFile, control_tokens: bool) -> bytes | None:
-    return None if control_tokens else ranks_to_json(file.data, encoding_of(file), fill=True)
-
-
-def _outline_of(file: TokenizerFile, control_tokens: bool) -> dict[str, Any] | None:
-    return None if control_tokens else outline_of_ranks(encoding_of(file))
-
-
 KIND = TokenizerKind(
     name="tiktoken",
     library="tiktoken",
@@ -212,8 +204,12 @@ KIND = TokenizerKind(
     encoding_of=_known_encoding,
     reference=TiktokenReference,
     components=_components,
-    json_of=_json_of,
-    outline_of=_outline_of,
+    json_of=lambda file, control_tokens: (
+        None if control_tokens else ranks_to_json(file.data, encoding_of(file), fill=True)
+    ),
+    outline_of=lambda file, control_tokens: (
+        None if control_tokens else outline_of_ranks(encoding_of(file))
+    ),
 )
 
 

@@ -123,9 +123,13 @@ SPLITS = {
 }
 """Splits by name. `cl100k` is OpenAI's pattern as written in tokenizer.json files; Llama 3 uses it,
 too. Published SentencePiece models become `metaspace`, each with its own normalizer."""
-BYTE_SPLITS = [name for name, split in SPLITS.items() if split.byte_level]
-CHARACTER_SPLITS = [name for name in SPLITS if name not in BYTE_SPLITS]
-"""Splits whose words are characters, not bytes."""
+_OF_BYTES = [name for name, split in SPLITS.items() if split.byte_level]
+SPLITS_BY_MODEL = (
+    f"bpe: {', '.join(_OF_BYTES)}; bpe, wordpiece and wordlevel: "
+    f"{', '.join(name for name in SPLITS if name not in _OF_BYTES)}; unigram and sentencepiece-*: "
+    f"{', '.join(SENTENCEPIECE_SPLITS)}"
+)
+"""The names, for help."""
 
 
 def named_split(name: str) -> Split:
@@ -192,7 +196,8 @@ def with_digits(split: Split, digits: Digits) -> Split:
             hint="choose another --split, or --digits keep",
         )
     found = [_replaced(step, _PATTERNS[digits]) for step in steps]
-    if found == steps and not any(map(_cuts_digits, steps)):
+    cuts = (step["type"] == "Digits" or _replaced(step, "") != step for step in steps)
+    if found == steps and not any(cuts):
         # Before the byte-level step, but after the step that marks spaces.
         place = 0 if split.byte_level else len(steps)
         found.insert(place, _digits_step(digits))
@@ -207,10 +212,6 @@ def _digits_step(digits: Digits) -> Json:
         return SINGLE_DIGITS
     pattern = {"Regex": DIGIT_GROUPS}
     return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-
-
-def _cuts_digits(step: Json) -> bool:
-    return step["type"] == "Digits" or _replaced(step, "") != step
 
 
 def _replaced(step: Json, pattern: str) -> Json:

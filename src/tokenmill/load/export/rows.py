@@ -127,41 +127,41 @@ def export(
     check_options(dataset, options)
     options, left_out = settled(reader, options)
     wanted = _describe(reader, options, left_out)
-    series = _series(reader, options)
+    series = _series(reader, wanted)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
         remove_unfinished(out, begun)
         return ExportReport(out, found, True, 0, rows_per_file)
-    _warn_of_mask(reader, options)
+    _warn_of_mask(reader, wanted)
     doing = "write the rows"
     with storage_errors(doing, out), unfinished(out) as work, storage_errors(doing, out):
         work.begin(begun, overwrite=overwrite, advance=advance)
         kept = work.num_finished()
-        files = [file for each in series for file in _export(each, reader, work, options, advance)]
+        files = [file for each in series for file in _export(each, reader, work, wanted, advance)]
         manifest = _finish(wanted, work, files)
         take_name(work.rows, out)
     return ExportReport(out, manifest, False, kept, rows_per_file)
 
 
 def _export(
-    series: _Series, reader: RowReader, work: Unfinished, options: ExportOptions, advance: Advance
+    series: _Series, reader: RowReader, work: Unfinished, wanted: ExportManifest, advance: Advance
 ) -> list[FileEntry]:
     """Write the files of all rows of one length, except those already finished."""
     left = [number for number in series.numbers if work.finished(series.stem(number)) is None]
     if left:
-        aligned = options.labels == "aligned"
+        aligned = wanted.options.labels == "aligned"
         length, dtype = series.row_length, reader.dtype
         partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)
         _distribute(reader, series, left, partitions, advance)
-        _write(series, left, partitions, work, options, advance)
+        _write(series, left, partitions, work, wanted, advance)
         remove_folder(work.partitions)
     return [file for each in series.numbers for file in work.finished(series.stem(each)) or ()]
 
 
-def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
+def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
     """Warn if rows of several documents get an `attention_mask`."""
-    if "attention_mask" in dtypes_of(options) and reader.most_segments > 2:  # one may be padding
+    if "attention_mask" in wanted.dtypes and reader.most_segments > 2:  # one may be padding
         LOGGER.warning(
             "rows get an attention_mask, and hold several documents: a model of transformers that "
             "is given both ignores position_ids, and documents attend to each other. Remove the "
@@ -169,8 +169,9 @@ def _warn_of_mask(reader: RowReader, options: ExportOptions) -> None:
         )
 
 
-def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
+def _series(reader: RowReader, wanted: ExportManifest) -> list[_Series]:
     """Group the rows to write by length: each file holds rows of one length."""
+    options, in_token = wanted.options, token_bytes(wanted.dtypes)
     order = shuffled(reader.plan, options.seed)
     if options.order_by is not None:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
@@ -182,11 +183,7 @@ def _series(reader: RowReader, options: ExportOptions) -> list[_Series]:
             row_length=length,
             order=order[lengths == length],
             rows_per_file=max(
-                1,
-                min(
-                    options.sequences_per_file,
-                    FILE_BYTES // (length * token_bytes(dtypes_of(options))),
-                ),
+                1, min(options.sequences_per_file, FILE_BYTES // (length * in_token))
             ),
         )
         for length in np.unique(lengths).tolist()
@@ -224,18 +221,18 @@ def _write(
     numbers: list[int],
     partitions: RowPartitions,
     work: Unfinished,
-    options: ExportOptions,
+    wanted: ExportManifest,
     advance: Advance,
 ) -> None:
     """Write each output file from its partition, several at a time."""
-    dtypes = dtypes_of(options)
+    dtypes = wanted.dtypes
     total = sum(len(series.rows_of(number)) for number in numbers)
     written = _counted(advance, total, series.row_length * token_bytes(dtypes))
 
     def write_file(number: int) -> None:
         """Write one output file and forget its partition."""
         stem = series.stem(number)
-        writer = WRITERS[options.format](work.rows / stem, len(series.rows_of(number)))
+        writer = WRITERS[wanted.options.format](work.rows / stem, len(series.rows_of(number)))
         room = empty_columns(dtypes, series.rows_at_once, series.row_length)
         try:
             for rows in partitions.take(number, series.rows_at_once):
@@ -275,7 +272,7 @@ def _describe(reader: RowReader, options: ExportOptions, left_out: bool) -> Expo
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,
         options=options,
-        dtypes=dtypes_of(options),
+        dtypes=dtypes_of(options, reader.plan.rows.length),
         left_out={"labels": LABELS_LEFT_OUT} if left_out else UNSET,
         pad_id=reader.pad_id,
         num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),

@@ -88,12 +88,15 @@ def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
         return False
 
 
-def dtypes_of(options: ExportOptions) -> dict[str, str]:
-    """The dtype of each column of settled options."""
+def dtypes_of(options: ExportOptions, row_length: int) -> dict[str, str]:
+    """The dtype of each column of settled options, for rows of up to this length."""
     columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
     dtypes: dict[str, str] = {name: _DTYPES[name] for name in columns}
-    if "labels" in dtypes and options.format == "pt":
-        dtypes["labels"] = "int64"  # cross-entropy in PyTorch needs int64 targets
+    if options.format == "pt":
+        if "labels" in dtypes:
+            dtypes["labels"] = "int64"  # cross-entropy in PyTorch needs int64 targets
+        if "position_ids" in dtypes and row_length - 1 <= _LARGEST_UINT16:
+            dtypes["position_ids"] = "uint16"
     if "input_ids" in dtypes and options.dtype is not UNSET:
         dtypes["input_ids"] = options.dtype
     return dtypes

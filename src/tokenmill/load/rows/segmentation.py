@@ -96,7 +96,9 @@ class Segmentation:
         rows = self.rows
         numbers = np.arange(len(self)) - np.searchsorted(rows, rows)
         numbers[self.is_padding] = PADDING
-        return self._spread(numbers.astype(np.int32))
+        return np.repeat(numbers.astype(np.int32), self.lengths).reshape(
+            self.num_rows, self.row_length
+        )
 
     @cached_property
     def positions(self) -> Int32Array:
@@ -129,7 +131,3 @@ class Segmentation:
         padded = np.full(num_segments + 1, self.edges[-1], np.int32)
         padded[: len(self.edges)] = self.edges
         return padded
-
-    def _spread(self, values: Int32Array) -> Int32Array:
-        """Repeat the value of each segment for each of its tokens."""
-        return np.repeat(values, self.lengths).reshape(self.num_rows, self.row_length)

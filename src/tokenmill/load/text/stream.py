@@ -53,7 +53,7 @@ from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, MIN_SEQUENCE_LENGTH, 
 from tokenmill.packing.strategy import Pieces
 from tokenmill.packing.streaming import StreamPacker
 from tokenmill.read.fields import Fields
-from tokenmill.read.per_input import PerInput, default_of
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.store.row_format import Labels
 
@@ -121,8 +121,7 @@ class TextStream:
         template = options.text_template
         rendering = None if template is None else TextTemplate(template)
         chosen = PerInput(options.format, options.text_field)
-        text = default_of(options.text_field, "text")
-        fields = Fields(text, separator=options.separator, rendering=rendering)
+        fields = Fields(chosen.text, separator=options.separator, rendering=rendering)
         self._documents = TextCorpus(inputs, fields, chosen)
         file = require_harmless(load_tokenizer_file(tokenizer))
         sampler = SubwordSampler(file, dropout=options.dropout, alpha=options.alpha)

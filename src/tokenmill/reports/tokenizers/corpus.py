@@ -75,7 +75,11 @@ def open_corpus(
         notes = _notes_of(stored, len(dataset.manifest.sources) - len(sources))
         read, names = stored, [source.name for source in sources]
     else:
-        access, notes = _access(read, advance), ()
+        notes = ()
+        access = Access(
+            "stream" if read.streaming else "download",
+            listener=lambda done: advance("download", done.done_bytes, done.total_bytes),
+        )
         listed, names = list_with_groups(inputs, read.per_input, access)
         sources = fetch_sources(listed, access)
     fields = grouped_reading(read, by).fields
@@ -85,13 +89,6 @@ def open_corpus(
         raise UserError("no documents to measure", where=origin)
     groups = tuple(names) if by == INPUT_GROUPS else ()
     return Corpus(sources, fields, by and by.removesuffix("?"), origin, notes, groups)
-
-
-def _access(read: ReadOptions, advance: Advance) -> Access:
-    return Access(
-        "stream" if read.streaming else "download",
-        listener=lambda progress: advance("download", progress.done_bytes, progress.total_bytes),
-    )
 
 
 def _notes_of(read: ReadOptions, num_quarantined: int) -> tuple[str, ...]:

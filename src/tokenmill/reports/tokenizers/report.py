@@ -24,6 +24,7 @@ from tokenmill.encode.token_bytes import Token
 from tokenmill.packing.costs import ModelShape
 from tokenmill.reports.tokenizers.corpus import (
     WORDS_OF_COUNTS,
+    Corpus,
     counted_corpus,
     is_counts,
     measure_counts,
@@ -238,7 +239,7 @@ def report_on_inputs(
         base=asked.base,
         model=asked.model.name if asked.model else None,
         num_rejected=tallies[0].num_rejected,
-        notes=list(corpus.notes),
+        notes=[*corpus.notes, *_parallel_notes(corpus, asked.base, tallies[0])],
         examples=EXAMPLES,
         tokenizers=[
             _one(subject, tally, subjects[0], tallies[0], asked)
@@ -277,6 +278,23 @@ def _one(
         overlap=shared,
         examples=cut_examples(subject.reference, subject.tokens),
     )
+
+
+def _parallel_notes(corpus: Corpus, base: str | None, tally: Tally) -> Iterator[str]:
+    """Notes on what the comparison with a base group lacks; counts hold no documents."""
+    if base is None or not corpus.sources:
+        return
+    sizes = [sums.total("documents") for sums in tally.groups.values()]
+    if len(set(sizes)) > 1:
+        yield (
+            f"the groups have {min(sizes):,} to {max(sizes):,} documents: premiums and Gini are "
+            "for parallel texts, the same documents in each group"
+        )
+    if corpus.fields.id is None:
+        yield (
+            "no --id-field tells which documents are translations of each other: the intervals of "
+            "premiums and Gini are too wide, because each document is drawn alone"
+        )
 
 
 def _require_base(base: str | None, groups: Mapping[str, Sums]) -> None:

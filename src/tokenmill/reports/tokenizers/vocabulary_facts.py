@@ -54,7 +54,7 @@ def vocabulary_facts(file: TokenizerFile, reference: Reference) -> VocabularyFac
     if tokens is None:
         return None
     plain = {i: token for i, token in tokens.items() if token.is_plain}
-    single = {i for i, token in plain.items() if _is_single_byte(token)}
+    single = {i for i, token in plain.items() if len(token.data) == 1 and token.spelling != MARK}
     fragments = {i for i, token in plain.items() if i not in single and token.is_fragment}
     texts = {
         i: token.data.decode()
@@ -117,10 +117,6 @@ def model_of(file: TokenizerFile) -> Any:
     if data is None:
         raise EngineError(f"a {file.kind} tokenizer has no model that can be asked alone")
     return tokenizers.Tokenizer.from_str(data.decode()).model
-
-
-def _is_single_byte(token: Token) -> bool:
-    return len(token.data) == 1 and token.spelling != MARK
 
 
 def _shown(token: Token) -> str:

@@ -148,10 +148,6 @@ class Claims:
                     self._must_list = True
         return None
 
-    def upcoming(self, num_items: int) -> list[str]:
-        """Return the items that this agent will probably claim next, for reading ahead."""
-        return list(itertools.islice(self._next, num_items))
-
     def finished(self, item: str) -> None:
         """Record that this agent has finished an item and stored its receipts."""
         self.mine.discard(item)

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.core.errors import UserError, one_line
+from tokenmill.core.errors import UserError
 from tokenmill.core.options import UNKNOWN, OptionError, Problem, Ref, convert, missing, options_of
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.core.suggestions import nearest
-from tokenmill.packing.options import PackOptions
-from tokenmill.read.per_input import Choice, patterns_of
+from tokenmill.packing.options import PackOptions, warn_of_short_sequences
+from tokenmill.read.per_input import parted
 from tokenmill.read.rendering.chat.conversations import LOSS_ON
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import give
@@ -45,7 +45,6 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "pack": PackOptions,
 }
 """The sections of a recipe without `export`, which shares option names with the others."""
-YAML_HINT = "indent with spaces, and quote texts with : # * & % or brackets"
 ALL_OPTIONS = "tokenmill {} --help-all lists every option"
 KEEP, TEMPLATE = Ref("read.keep"), Ref("read.text_template")
 
@@ -152,15 +151,10 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
     Raises:
         UserError: the file cannot be read, or does not hold a YAML mapping.
     """
-    import yaml
+    from tokenmill.run.recipe.yaml_text import parse_yaml
 
-    try:
-        data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
-        options = yaml.load(data.decode(), _unique_keys())  # noqa: S506 - a safe loader
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        place, why = _yaml_problem(error)
-        where, hint = f"{path}{place}", YAML_HINT if place else ""
-        raise UserError(f"cannot read {what}", where=where, why=why, hint=hint) from error
+    data = read_bounded(local_path(path, what), MAX_RECIPE_BYTES, what)
+    options = parse_yaml(data, f"cannot read {what}", str(path))
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         why = "it must consist of lines such as option: value"
         hint = "tokenmill recipe init prints a recipe to start from"
@@ -168,37 +162,9 @@ def load_recipe(path: str | Path, what: str = "the recipe") -> dict[str, Any]:
     return options
 
 
-def _unique_keys() -> Any:
-    """Return YAML's safe loader, which refuses a key that is given twice."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for key in (key for key, _ in node.value if isinstance(key.value, str)):
-                if key.value in seen:
-                    problem = f"{key.value!r} is given twice"
-                    raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    return Loader
-
-
-def _yaml_problem(error: Exception) -> tuple[str, str]:
-    """Return the place of an error in YAML, to append to a path, and what is wrong."""
-    mark, begin = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-    if mark is None:
-        return "", one_line(str(error))
-    why = str(getattr(error, "problem", ""))
-    if begin is not None and begin.line != mark.line:
-        why += f", {getattr(error, 'context', '')} that begins in line {begin.line + 1}"
-    return f", line {mark.line + 1}, column {mark.column + 1}", one_line(why)
-
-
 def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return the options with each "a.b=value" assignment applied. Values are read as YAML."""
-    import yaml
+    from tokenmill.run.recipe.yaml_text import parse_yaml
 
     result = {
         key: dict(value) if isinstance(value, dict) else value for key, value in options.items()
@@ -214,12 +180,8 @@ def override(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, A
         place = result[section[0]] if section else result
         if not isinstance(place, dict):
             raise UserError("--set cannot set an option inside an option", why=got)
-        try:
-            place[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            why = f"got {assignment!r}: {_yaml_problem(error)[1]}"
-            what = "the value of --set is not valid YAML"
-            raise UserError(what, why=why, hint=YAML_HINT) from error
+        what = "the value of --set is not valid YAML"
+        place[key] = parse_yaml(value.encode(), what, f"--set {assignment!r}")
     return result
 
 
@@ -246,9 +208,13 @@ def _misplaced(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _objections(options: PackOptions, to_compare: bool = False) -> list[Problem]:
-    """Return why no plan can be made with these options. Empty if no plan is asked for."""
+    """Return why no plan can be made with these options. Empty if no plan is asked for.
+
+    A warning tells of short sequences here, once for all plans of a build and before it begins.
+    """
     if options.sequence_length is None:
         return []
+    warn_of_short_sequences(options.length)
     from tokenmill.packing.strategies import (
         objections,  # loads a compiler, which encoding does without
     )
@@ -329,9 +295,8 @@ def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
     if read.separator == "":
         yield Problem("read.separator", "must not be empty")
     yield from _per_input_conflicts(read)
-    texts = (
-        [] if read.transform else [read.text, *(name for _, name in patterns_of(read.text_field))]
-    )
+    own = [name for _, name in parted(read.text_field)[1]]
+    texts = [] if read.transform else [read.text, *own]
     if read.text_template is not None:
         if read.transform:
             yield Problem("read.transform", "cannot be combined with {}", TEMPLATE)
@@ -344,21 +309,17 @@ def _reading_conflicts(read: ReadOptions) -> Iterator[Problem]:
 
 def _per_input_conflicts(read: ReadOptions) -> Iterator[Problem]:
     for name in ("format", "text_field"):
-        choice: Choice = getattr(read, name)
-        plain = [
-            each for each in ([choice] if isinstance(choice, str) else choice) if "=" not in each
-        ]
-        if not choice or "" in plain:
+        plain, patterns = parted(getattr(read, name))
+        if "" in plain or not (plain or patterns):
             yield Problem(f"read.{name}", "must not be empty")
         if len(plain) > 1:
             rule = "got {}; only one can be for all inputs, write GLOB=NAME for some"
             yield Problem(f"read.{name}", rule, " and ".join(plain))
-        if not all(glob and value for glob, value in patterns_of(choice)):
+        if not all(glob and value for glob, value in patterns):
             yield Problem(f"read.{name}", "a pattern is GLOB=NAME, such as '*.csv=body'")
     if read.transform and not isinstance(read.text_field, str):
-        yield Problem(
-            "read.text_field", "patterns cannot be combined with {}", Ref("read.transform")
-        )
+        rule = "patterns cannot be combined with {}"
+        yield Problem("read.text_field", rule, Ref("read.transform"))
 
 
 def _field_conflicts(read: ReadOptions, texts: Sequence[str]) -> Iterator[Problem]:

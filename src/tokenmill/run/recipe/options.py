@@ -14,16 +14,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import about
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.words.splits import (
-    BYTE_SPLITS,
-    CHARACTER_SPLITS,
-    SENTENCEPIECE_SPLITS,
-    Digits,
-)
+from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
 from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
-from tokenmill.read.per_input import PerInput, default_of, simplest
+from tokenmill.read.per_input import PerInput
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.read.rendering.transform import Transform
@@ -75,14 +70,6 @@ NOT_FOR_COUNTS = ("id_field", "keep", "no_loss", "validation", "max_tokens")
 """Reading options that do not apply to word counts."""
 
 
-def is_format(name: str) -> bool:
-    """Return whether a name, or GLOB=NAME, has a valid format.
-
-    Packages are only loaded for unknown names.
-    """
-    return (found := name.rpartition("=")[2]) == AUTO or found in FORMATS
-
-
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of reading: files, fields and documents."""
 
@@ -92,7 +79,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             f"auto (detects it), {', '.join(FORMATS.built_in)}, or that of a package; "
             "GLOB=NAME for some inputs",
             metavar="NAME",
-            accepts=is_format,
             names=format_names,
         ),
     ] = AUTO
@@ -151,8 +137,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        for name in ("format", "text_field"):
-            msgspec.structs.force_setattr(self, name, simplest(getattr(self, name)))
+        for name in ("format", "text_field"):  # datasets have always stored a single one as a text
+            choice = getattr(self, name)
+            if not isinstance(choice, str) and len(choice) == 1 and "=" not in choice[0]:
+                msgspec.structs.force_setattr(self, name, choice[0])
 
     @property
     def per_input(self) -> PerInput:
@@ -162,7 +150,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The text field of inputs that match no pattern."""
-        return default_of(self.text_field, "text")
+        return self.per_input.text
 
     @property
     def fields(self) -> Fields:
@@ -344,9 +332,8 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
     split: Annotated[
         str,
         about(
-            "how texts are split into words, by name or like a tokenizer.json. Over bytes: "
-            f"{', '.join(BYTE_SPLITS)}; over characters: {', '.join(CHARACTER_SPLITS)}; for "
-            f"SentencePiece: {', '.join(SENTENCEPIECE_SPLITS)}"
+            "how texts are split into words, by name or like a tokenizer.json. For "
+            f"{SPLITS_BY_MODEL}"
         ),
     ]
     digits: Annotated[

@@ -10,7 +10,7 @@ section to a recipe, and ignores options that only affect rows, such as `columns
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,8 +19,10 @@ from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref, about, convert
+from tokenmill.encode.tokenizer_file import own_length
 from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.run.recipe.checks import load_recipe
+from tokenmill.run.recipe.options import Recipe
 
 SECTION = "tokenizer"
 LARGEST_CONTEXT = (64 << 20) // 17
@@ -38,15 +40,14 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Options of rows and of how they are made."""
 
     context_length: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=LARGEST_CONTEXT,
-            description="tokens per row, with padding and specials",
-            extra={"unit": "tokens"},
+        Annotated[int, Meta(ge=1, le=LARGEST_CONTEXT)] | None,
+        about(
+            "tokens per row, with padding and specials (default: the length of the tokenizer or "
+            "of its model)",
+            unit="tokens",
         ),
-    ]
-    """Tokens per row, including special tokens and padding."""
+    ] = None
+    """Tokens per row, including special tokens and padding. If None, see `with_length`."""
     tokenizer_name: Annotated[
         str | None, about("the tokenizer: a file, a folder, or a name on the Hub")
     ] = None
@@ -107,18 +108,26 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.columns or (DEFAULT_COLUMNS if self.packing is None else PACKED_COLUMNS)
 
     @property
+    def row_length(self) -> int:
+        """`context_length`, which `with_length` has set."""
+        assert self.context_length is not None
+        return self.context_length
+
+    @property
     def pack_options(self) -> PackOptions:
         """The packing options. Only if `packing` is set."""
-        assert self.packing is not None
-        if not self.overlap:
-            return PackOptions(sequence_length=self.context_length, packing=self.packing)
-        return PackOptions(
-            sequence_length=self.context_length,
-            packing=self.packing,
-            long_documents="sliding-window",
-            overlap=self.overlap,
-            overlap_in_loss=self.overlap_in_loss,
-        )
+        return PackOptions(**self.pack_section)
+
+    @property
+    def pack_section(self) -> dict[str, Any]:
+        """The packing options of a plan whose sequences are these rows."""
+        section: dict[str, Any] = {"sequence_length": self.context_length}
+        if self.packing is not None:
+            section["packing"] = self.packing
+        if self.overlap:
+            section |= {"long_documents": "sliding-window", "overlap": self.overlap}
+            section["overlap_in_loss"] = self.overlap_in_loss
+        return section
 
 
 def load_section(path: str | Path) -> dict[str, Any]:
@@ -128,32 +137,22 @@ def load_section(path: str | Path) -> dict[str, Any]:
         UserError: the file cannot be read, or does not have the section.
     """
     found = load_recipe(path, "the configuration")
-    options = found.get(SECTION)
-    if options is None:
+    if not isinstance(found.get(SECTION), Mapping):
         raise UserError(
-            f"the configuration has no section `{SECTION}`",
+            f"the configuration has no section `{SECTION}` with options",
             where=str(path),
             why=f"it has {', '.join(found) or 'nothing'}",
             hint=f"write the options below `{SECTION}:`, indented",
         )
-    if not isinstance(options, Mapping):
-        raise _not_a_mapping(str(path))
-    return dict(options)
+    return dict(found[SECTION])
 
 
-def _not_a_mapping(where: str) -> UserError:
-    why = f"it must have a section `{SECTION}` with the options"
-    return UserError("the configuration is not a mapping", where=where, why=why)
-
-
-def check_section(options: Any, where: str = "") -> CausalLMConfig:
+def check_section(options: Mapping[str, Any], where: str = "") -> CausalLMConfig:
     """Return a configuration from the options of a section.
 
     Raises:
         UserError: at least one option is wrong. The message lists all problems.
     """
-    if not isinstance(options, Mapping):
-        raise _not_a_mapping(where)
     problems: list[Problem] = []
     config = convert(CausalLMConfig, options, "", problems)
     if config is not None:
@@ -164,11 +163,36 @@ def check_section(options: Any, where: str = "") -> CausalLMConfig:
     return config
 
 
-def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
+def with_length(
+    config: CausalLMConfig, tokenizer: object, where: str, tell: Callable[[str], None]
+) -> CausalLMConfig:
+    """Return a configuration with a `context_length`; if it is the tokenizer's own, tell so.
+
+    Raises:
+        UserError: no length is known, or another option does not fit this length.
+    """
+    if config.context_length is not None:
+        return config
+    length, source = own_length(tokenizer)
+    if not length:
+        raise UserError(
+            "context_length is missing",
+            where=where,
+            why="the tokenizer has no model_max_length, nor a config.json that sets a length",
+            hint="add context_length: 4096 to the YAML, or --context-length 4096 to tokenmill rows",
+        )
+    tell(f"context_length {length:,}, from {source}")
+    return check_section({**msgspec.structs.asdict(config), "context_length": length}, where)
+
+
+def recipe_options(
+    options: dict[str, Any], where: str, tell: Callable[[str], None]
+) -> dict[str, Any]:
     """Convert the options of a file with a `tokenizer` section to the options of a recipe.
 
     Other files are returned unchanged. Sections that a recipe does not have, such as `model`, are
     ignored: they belong to other tools. So are options that only affect rows, such as `columns`.
+    `tell` is for `with_length`.
 
     Raises:
         UserError: at least one option is wrong, or a build does not support it.
@@ -187,17 +211,11 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
             why="a dataset ends each document with an end-of-document token, and never samples",
             hint="use tokenmill rows --config, or tokenmill.text_loader for sampling",
         )
-    result = {name: value for name, value in options.items() if name in known}
-    pack: dict[str, Any] = {"sequence_length": config.context_length}
-    if config.packing is not None:
-        pack["packing"] = config.packing
-    if config.overlap:
-        pack |= {
-            "long_documents": "sliding-window",
-            "overlap": config.overlap,
-            "overlap_in_loss": config.overlap_in_loss,
-        }
-    sections = {"pack": pack}
+    result = {name: options[name] for name in Recipe.__struct_fields__ if name in options}
+    tokenizer = config.tokenizer_name or ""
+    if tokenizer and "sequence_length" not in (result.get("pack") or {}):
+        config = with_length(config, tokenizer, where, tell)
+    sections = {"pack": config.pack_section}
     if config.text_column is not None:
         sections["read"] = {"text_field": config.text_column}
     if config.columns is not None and result.get("export"):
@@ -205,20 +223,21 @@ def recipe_options(options: dict[str, Any], where: str, known: Iterable[str]) ->
     for name, section in sections.items():
         own = result.get(name) or {}
         result[name] = {**section, **own} if isinstance(own, Mapping) else own
-    result[SECTION] = config.tokenizer_name or ""
+    result[SECTION] = tokenizer
     return result
 
 
 def _conflicts(config: CausalLMConfig) -> Iterator[Problem]:
-    if config.overlap >= config.context_length:
-        rule = f"got {config.overlap}; must be less than {{}}, which is {config.context_length}"
+    length = config.context_length
+    if length is not None and config.overlap >= length:
+        rule = f"got {config.overlap}; must be less than {{}}, which is {length}"
         yield Problem("overlap", rule, Ref("context_length"))
     if config.columns is not None:
         if "input_ids" not in config.columns:
             yield Problem("columns", "input_ids is missing")
         if len(set(config.columns)) < len(config.columns):
             yield Problem("columns", "a name is given twice")
-    if config.packing is not None and config.overlap < config.context_length:
+    if config.packing is not None and length is not None and config.overlap < length:
         from tokenmill.packing.strategies import objections  # loads a compiler
 
         for problem in objections(config.pack_options):

@@ -76,23 +76,6 @@ class BuildReport:
         counts = f"{totals.documents:,} documents, {totals.tokens:,} tokens"
         return f"<BuildReport {self.out!r}: {counts}, {totals.num_rejected:,} rejected>"
 
-    @property
-    def dataset(self) -> Dataset:
-        """The dataset, opened.
-
-        Raises:
-            UserError: the dataset is in a bucket.
-        """
-        if self.opened is None:
-            raise in_bucket(self.out)
-        return self.opened
-
-
-def in_bucket(out: str) -> UserError:
-    """Return the error for a dataset in a bucket, which cannot be opened without a cache."""
-    hint = "tokenmill.open(report.out, cache=...)"
-    return UserError("the dataset is in a bucket", where=out, hint=hint)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerTask(Task[R]):

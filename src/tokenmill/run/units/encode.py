@@ -106,7 +106,10 @@ class ShardTask:
         tokens = attempt.encode(self.runner.encoder, group)
         screened: list[tuple[DocumentBatch, TokenBatch]] = []
         for batch, part in zip(group, tokens.split([len(b.texts) for b in group]), strict=True):
-            screened.append(self._screen(batch, part))
+            screened.append(self._within_limit(batch, part))
+            if self.runner.is_audited:
+                attempt.sample(*screened[-1])
+            self._book(*screened[-1])
             if attempt.limited:
                 break
         with attempt.timing("write"):
@@ -119,14 +122,6 @@ class ShardTask:
     def discard(self) -> None:
         """Remove the shard."""
         self.writer.discard()
-
-    def _screen(self, batch: DocumentBatch, tokens: TokenBatch) -> tuple[DocumentBatch, TokenBatch]:
-        """Apply the limit, sample for the audit, and count."""
-        batch, tokens = self._within_limit(batch, tokens)
-        if self.runner.is_audited:
-            self.attempt.sample(batch, tokens)
-        self._book(batch, tokens)
-        return batch, tokens
 
     def _within_limit(
         self, batch: DocumentBatch, tokens: TokenBatch

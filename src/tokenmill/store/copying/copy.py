@@ -120,7 +120,8 @@ def copy(
 
 def _refuse_nested(origin: End, target: End) -> None:
     """Raise a UserError if the locations are equal, or one contains the other."""
-    places = [f"{_resolved(end.location)}/" for end in (origin, target)]
+    ends = [end.location for end in (origin, target)]
+    places = [f"{end if is_remote(end) else Path(end).resolve()}/" for end in ends]
     if places[0].startswith(places[1]) or places[1].startswith(places[0]):
         raise UserError(
             "a dataset cannot be copied into itself",
@@ -128,10 +129,6 @@ def _refuse_nested(origin: End, target: End) -> None:
             why=f"the dataset is {origin.location}",
             hint="choose a destination outside the dataset that does not contain it",
         )
-
-
-def _resolved(location: str) -> str:
-    return location if is_remote(location) else str(Path(location).resolve())
 
 
 def _claim(target: End, manifest: bytes, dataset_id: str) -> None:

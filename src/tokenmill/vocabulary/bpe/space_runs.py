@@ -70,12 +70,9 @@ def _runs(words: WordCounts, symbols: Symbols, longest: int) -> Merges:
     made = np.arange(len(symbols), len(symbols) + len(merges), dtype=np.int32)
     runs = Merges(symbols, pairs, made, np.zeros(len(merges), np.int64), words.num_bytes)
     some = symbols.segment(_with_two_spaces(words))
-    lengths = [_beginning(runs, n).segment(some).num_tokens for n in range(len(merges) + 1)]
+    firsts = (replace(runs, pairs=runs.pairs[:n], ids=runs.ids[:n]) for n in range(len(merges) + 1))
+    lengths = [first.segment(some).num_tokens for first in firsts]
     return replace(runs, masses=-np.diff(lengths))
-
-
-def _beginning(merges: Merges, number: int) -> Merges:
-    return replace(merges, pairs=merges.pairs[:number], ids=merges.ids[:number])
 
 
 def _with_two_spaces(words: WordCounts) -> WordCounts:

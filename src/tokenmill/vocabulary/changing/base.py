@@ -64,10 +64,6 @@ class Base:
             self.tokens.keys() & {*bytes_, self.document["model"].get("unk_token")}
         )
 
-    def added_texts(self) -> set[bytes]:
-        """Return the strings of opaque tokens, as bytes of a word."""
-        return {token.encode() for token in self.opaque}
-
     def shown(self, token: str) -> str:
         """Return a token as readable text, with invalid bytes escaped."""
         if not self.byte_level or not _BYTES.keys() >= set(token):

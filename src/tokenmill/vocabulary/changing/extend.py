@@ -63,7 +63,7 @@ def extend(
         UserError: no pair occurs that often.
     """
     before = segmented(ModelAlone(base.document, base.origin), words)
-    learnable = ~holding(words, base.added_texts())
+    learnable = ~holding(words, {token.encode() for token in base.opaque})
     seeds = _seeds(base, before, words, learnable)
     options = MergeOptions(vocabulary_size=base.num_ids + add, min_frequency=min_frequency)
     learnt = _learn(base, seeds, options, advance)
@@ -156,17 +156,14 @@ def _extended(base: Base, learnt: _Learnt) -> Json:
     """Return the tokenizer.json with new tokens and merges after the old ones."""
     model = base.document["model"]
     merges = list(model["merges"])
-    if merges and isinstance(merges[0], str) and not _has_spaces(learnt.pairs):
+    has_spaces = any(" " in side for pair in learnt.pairs for side in pair)
+    if merges and isinstance(merges[0], str) and not has_spaces:
         merges += [" ".join(pair) for pair in learnt.pairs]
     else:
         merges = [list(merge_pair(merge)) for merge in merges if not is_version(merge)]
         merges += [list(pair) for pair in learnt.pairs]
     vocab = {**model["vocab"], **learnt.tokens}
     return {**base.document, "model": {**model, "vocab": vocab, "merges": merges}}
-
-
-def _has_spaces(pairs: list[Pair]) -> bool:
-    return any(" " in side for pair in pairs for side in pair)
 
 
 def _check_words(

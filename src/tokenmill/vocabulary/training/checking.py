@@ -53,6 +53,7 @@ def measure(vocabulary: Vocabulary, words: WordCounts, advance: Advance) -> Meas
         EngineError: the ids of the library differ from those of the merges.
         InternalError: the number of tokens differs from the prediction.
     """
+    advance("loading", 0, 1)
     subject = _subject(vocabulary, words)
     chosen = np.arange(len(words))
     if not subject.is_quick and len(words) > MAX_WORDS:

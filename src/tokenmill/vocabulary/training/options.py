@@ -23,12 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
-from tokenmill.encode.words.splits import (
-    BYTE_SPLITS,
-    CHARACTER_SPLITS,
-    SENTENCEPIECE_SPLITS,
-    Digits,
-)
+from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
 from tokenmill.run.recipe.checks import section_of
 
 Model = Literal[
@@ -63,71 +58,63 @@ Portion = Annotated[float, Meta(gt=0, le=1)]
 class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Model, split and size."""
 
-    model: Annotated[
-        Model, Meta(description="kind of model; bpe over bytes can encode any text")
-    ] = "bpe"
+    model: Annotated[Model, about("kind of model; bpe over bytes can encode any text")] = "bpe"
     split: Annotated[
         str | None,
-        Meta(
-            description="how texts are split into words, by name or like a tokenizer.json. "
-            f"bpe: {', '.join(BYTE_SPLITS)} (default: {DEFAULT_SPLITS['bpe']}); bpe, wordpiece "
-            f"and wordlevel: {', '.join(CHARACTER_SPLITS)} (default: "
+        about(
+            "how texts are split into words, by name or like a tokenizer.json. "
+            f"{SPLITS_BY_MODEL} (default: {DEFAULT_SPLITS['bpe']} for bpe, "
             f"{DEFAULT_SPLITS['wordpiece']} for wordpiece, {DEFAULT_SPLITS['wordlevel']} for "
-            f"wordlevel); unigram and sentencepiece-*: {', '.join(SENTENCEPIECE_SPLITS)} (default: "
-            f"{DEFAULT_SPLITS['unigram']})"
+            f"wordlevel, {DEFAULT_SPLITS['unigram']} for the others)"
         ),
     ] = None
     vocabulary: Annotated[
         Size | None,
-        Meta(
-            description=f"number of ids, including special tokens (default: {DEFAULT_VOCABULARY}, "
+        about(
+            f"number of ids, including special tokens (default: {DEFAULT_VOCABULARY}, "
             "or the largest of --sizes)"
         ),
     ] = None
     sizes: Annotated[
         tuple[Size, ...],
-        Meta(description="also write these smaller vocabularies, e.g. 8000,16000"),
+        about("also write these smaller vocabularies, e.g. 8000,16000"),
     ] = ()
     digits: Annotated[
         Digits,
-        Meta(
-            description="how numbers are split: like the split does, digit by digit, or in threes "
+        about(
+            "how numbers are split: like the split does, digit by digit, or in threes "
             "from the right, which helps arithmetic"
         ),
     ] = "keep"
     whitespace_runs: Annotated[
         Runs,
-        Meta(
-            description="bpe over bytes: make every run of up to N spaces a single token, for "
+        about(
+            "bpe over bytes: make every run of up to N spaces a single token, for "
             "indented code; GPT-NeoX has 24"
         ),
     ] = 0
     min_frequency: Annotated[
         Positive,
-        Meta(
-            description="do not merge pairs that occur less often; 2 excludes words that occur once"
-        ),
+        about("do not merge pairs that occur less often; 2 excludes words that occur once"),
     ] = 1
     max_token_length: Annotated[
         Positive | None,
-        Meta(description="longest token, in symbols; 16 to 32 excludes boilerplate"),
+        about("longest token, in symbols; 16 to 32 excludes boilerplate"),
     ] = None
     character_coverage: Annotated[
         Portion | None,
-        Meta(
-            description="models over characters: share of the text whose characters are tokens; "
-            "0.9995 excludes the rarest",
+        about(
+            "models over characters: share of the text whose characters are tokens; "
+            "0.9995 excludes the rarest"
         ),
     ] = None
     limit_alphabet: Annotated[
         Positive | None,
-        Meta(description="models over characters: maximum number of characters that become tokens"),
+        about("models over characters: maximum number of characters that become tokens"),
     ] = None
     byte_fallback: Annotated[
         bool,
-        Meta(
-            description="models over characters: encode other characters as bytes, not as unknown"
-        ),
+        about("models over characters: encode other characters as bytes, not as unknown"),
     ] = False
 
 
@@ -136,24 +123,24 @@ class SpecialOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     special: Annotated[
         list[str],
-        Meta(description="a special token, or TOKEN=ID to fix its id; may be repeated"),
+        about("a special token, or TOKEN=ID to fix its id; may be repeated"),
     ] = []
     special_at: Annotated[
         Literal["start", "end"],
-        Meta(description="ids of special tokens: first, or last as in GPT-2 and Llama 3"),
+        about("ids of special tokens: first, or last as in GPT-2 and Llama 3"),
     ] = "start"
     reserve: Annotated[
         Reserve,
-        Meta(description="spare special tokens <|reserved_0|>, ... for later use; Llama 3 has 248"),
+        about("spare special tokens <|reserved_0|>, ... for later use; Llama 3 has 248"),
     ] = 0
-    eos: Annotated[str | None, Meta(description="token that ends a document")] = None
-    bos: Annotated[str | None, Meta(description="token at the beginning of every text")] = None
-    pad: Annotated[str | None, Meta(description="token for padding")] = None
-    unk: Annotated[str | None, Meta(description="token for text that the vocabulary lacks")] = None
-    mask: Annotated[str | None, Meta(description="token that replaces masked tokens")] = None
+    eos: Annotated[str | None, about("token that ends a document")] = None
+    bos: Annotated[str | None, about("token at the beginning of every text")] = None
+    pad: Annotated[str | None, about("token for padding")] = None
+    unk: Annotated[str | None, about("token for text that the vocabulary lacks")] = None
+    mask: Annotated[str | None, about("token that replaces masked tokens")] = None
     chat_template: Annotated[
         str | None,
-        Meta(description="Jinja file with the chat template; copied to chat_template.jinja"),
+        about("Jinja file with the chat template; copied to chat_template.jinja"),
     ] = None
 
 
@@ -165,29 +152,28 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     alpha: Annotated[
         Portion | None,
-        Meta(
-            description="sample the groups of --by by their share of bytes to this power; 0.3 in "
-            "XLM-R and mT5"
+        about(
+            "sample the groups of --by by their share of bytes to this power; 0.3 in XLM-R and mT5"
         ),
     ] = None
     byte_premium: Annotated[
         list[str],
-        Meta(
-            description="bytes that a group needs for the content of one byte in others, so that "
+        about(
+            "bytes that a group needs for the content of one byte in others, so that "
             "--alpha and --parity compare content, e.g. th=2.7; may be repeated"
         ),
     ] = []
     parity: Annotated[
         Literal["base", "window"] | None,
-        Meta(
-            description="bpe: choose each merge for the group compressed worst; window skips "
+        about(
+            "bpe: choose each merge for the group compressed worst; window skips "
             "groups that had many recent merges; use it with --parity-counts"
         ),
     ] = None
     parity_counts: Annotated[
         str | None,
-        Meta(
-            description="counts of parallel texts in the same groups; the group with the most "
+        about(
+            "counts of parallel texts in the same groups; the group with the most "
             "tokens in them is compressed worst (default: the group with the most tokens per byte)"
         ),
     ] = None
@@ -201,11 +187,6 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 COUNTING = ("by", "min_count")
 COUNTING_SECTIONS = ("read", "limits", "resources")
 """Options of a `CountRecipe`, which say how texts are counted before a model is trained."""
-SUMMARIES = {
-    "vocabulary": "model, split and size",
-    "special": "special tokens, their ids and roles, and the chat template",
-    "groups": "the weights of groups of the corpus, such as languages",
-}
 
 
 class TrainOptions(msgspec.Struct, frozen=True, kw_only=True):

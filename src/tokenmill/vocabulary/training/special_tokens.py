@@ -90,7 +90,9 @@ def special_tokens(options: SpecialOptions, usual: Mapping[Role, str]) -> Specia
     Raises:
         UserError: a token or an id is named twice, or a token is empty.
     """
-    roles = {role: content for role in ROLES if (content := _role(options, role, usual))}
+    given = {role: getattr(options, role) for role in ROLES}
+    used = {role: usual.get(role, "") if given[role] is None else given[role] for role in ROLES}
+    roles = {role: content for role, content in used.items() if content}
     listed = [_parse(text) for text in options.special]
     names = [content for content, _ in listed]
     contents = [content for content in roles.values() if content not in names]
@@ -105,11 +107,6 @@ def special_tokens(options: SpecialOptions, usual: Mapping[Role, str]) -> Specia
         shared = _first_twice(list(fixed.values()))
         raise UserError(f"two special tokens have id {shared}")
     return SpecialTokens(tuple(contents), roles, fixed, options.special_at == "end")
-
-
-def _role(options: SpecialOptions, role: Role, usual: Mapping[Role, str]) -> str:
-    given: str | None = getattr(options, role)
-    return usual.get(role, "") if given is None else given
 
 
 def _parse(text: str) -> tuple[str, int | None]:

@@ -102,7 +102,8 @@ def train(
         why = "it is inside the folder of the tokenizer, which holds nothing else"
         raise UserError("the counts cannot be kept there", where=str(counts_folder), why=why)
     groups = options.groups
-    if groups.parity and not (groups.parity_counts or groups.byte_premium):
+    is_parity_blind = groups.parity and not (groups.parity_counts or groups.byte_premium)
+    if is_parity_blind:
         LOGGER.warning(PARITY_WARNING)
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder
@@ -116,10 +117,12 @@ def train(
         given = _training_input(counts, options)
         trained = MODELS[options.vocabulary.model](given, advance)
         measured = [measure(each, given.words, advance) for each in trained.vocabularies]
+        advance("writing", 0, 1)
         config = config_files(options.vocabulary.model, given.specials.roles, template)
         training = _training(given, trained, measured, counts)
         training = output.publish(_files(trained, config), training)
-    remarks = [*trained.remarks, *_remarks(options, training)]
+    warned = [PARITY_WARNING] if is_parity_blind else []
+    remarks = [*warned, *trained.remarks, *_remarks(options, training)]
     return TrainReport(output.folder, training, measured, remarks)
 
 
