@@ -9,6 +9,7 @@ from dataclasses import replace
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.published_encodings import ENCODINGS
+from tokenmill.encode.tokenizer_json import pre_tokenizers
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
 from tokenmill.store.counts.folder import open_counts
@@ -17,7 +18,7 @@ from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.parity import ParityOptions, learn_parity_merges
 from tokenmill.vocabulary.bpe.space_runs import learn_merges_after_runs
 from tokenmill.vocabulary.bpe.symbols import Alphabet, Symbols, byte_symbols, character_symbols
-from tokenmill.vocabulary.training.tokenizer_json import bpe_model, finished, pre_tokenizers
+from tokenmill.vocabulary.training.tokenizer_json import bpe_model, finished
 from tokenmill.vocabulary.training.training_input import (
     TrainedModel,
     TrainingInput,
@@ -144,7 +145,7 @@ def rank_pattern(split: Split) -> str:
     """Return the regular expression that gives tiktoken the same words; "" if there is none."""
     if split.normalizer is not None or not split.byte_level:
         return ""
-    match pre_tokenizers(split):
+    match pre_tokenizers(split.steps):
         case [{"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}]:
             return ENCODINGS["gpt2"].pattern
         case [
