@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
-from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
+from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, spelled_ranks
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.model_alone import ModelAlone
@@ -150,9 +149,9 @@ def file_of(document: Json, origin: str) -> TokenizerFile:
 def ranks_of(base: Base, document: Json) -> bytes:
     """Return a rank file with the tokens of a byte-level tokenizer.json, except special tokens."""
     vocab = document["model"]["vocab"]
-    tokens = sorted((i, token) for token, i in vocab.items() if token not in base.added)
-    lines = (b"%s %d\n" % (base64.b64encode(_bytes_of(token)), rank) for rank, token in tokens)
-    return b"".join(lines)
+    return spelled_ranks(
+        {_bytes_of(token): i for token, i in vocab.items() if token not in base.added}
+    )
 
 
 def _bytes_of(token: str) -> bytes:
