@@ -182,7 +182,7 @@ def _check_folder(folder: Path, *, overwrite: bool) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     try:
-        files = read_training(folder).files
+        files = read_sealed(folder / TRAINING_NAME, Training).files
     except (VerificationError, FileNotFoundError, NotADirectoryError) as error:
         raise OutputConflictError(
             "the output folder is not empty and holds no trained tokenizer",
@@ -227,13 +227,3 @@ def read_template(path: str | None) -> bytes:
 def versions(*libraries: str) -> dict[str, str]:
     """Installed versions of the libraries that decide the result."""
     return {name: importlib.metadata.version(name) for name in sorted(("tokenmill", *libraries))}
-
-
-def read_training(folder: Path) -> Training:
-    """Read the training record of a folder.
-
-    Raises:
-        VerificationError: there is nothing, or it is damaged.
-    """
-    path = folder / TRAINING_NAME
-    return read_sealed(path, Training)
