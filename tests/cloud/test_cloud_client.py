@@ -13,12 +13,12 @@ from tokenmill.core.errors import (
     UserError,
 )
 from tokenmill.reports.status import build_status
-from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
+from tokenmill.store.cloud.client import Client, ObjectInfo
 
 
 @pytest.fixture
 def client(bucket: Any) -> Client:
-    return open_client(f"s3://{bucket.name}/corpus")
+    return Client(f"s3://{bucket.name}/corpus")
 
 
 def test_an_object_is_what_was_put(client: Client) -> None:
@@ -92,9 +92,9 @@ def test_ranges_of_what_is_not_there_are_errors(client: Client) -> None:
 
 def test_a_bucket_that_does_not_exist_is_a_mistake(bucket: Any) -> None:
     with pytest.raises(UserError, match="cannot find a bucket"):
-        list(open_client("s3://no-such-bucket").list())
+        list(Client("s3://no-such-bucket").list())
     with pytest.raises(UserError, match="cannot find a bucket"):
-        open_client("s3://no-such-bucket").get("a")
+        Client("s3://no-such-bucket").get("a")
     with pytest.raises(UserError, match="cannot find a bucket"):
         build_status("s3://no-such-bucket/corpus")
 
@@ -111,7 +111,7 @@ def test_a_bucket_that_does_not_exist_is_a_mistake(bucket: Any) -> None:
 )
 def test_names_that_cannot_be_kept_are_refused(name: str, what: str) -> None:
     with pytest.raises(TokenmillError, match=what) as error:
-        open_client(name)
+        Client(name)
     assert "hunter2" not in str(error.value)
 
 

@@ -16,7 +16,7 @@ from cloud_kit.s3 import ENVIRONMENT
 from tokenmill.core.errors import StorageError, UserError
 from tokenmill.core.installed import install_command
 from tokenmill.store.cloud import stores
-from tokenmill.store.cloud.client import open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.cloud.failures import admission_environment
 from tokenmill.store.cloud.stores import set_options
 
@@ -38,7 +38,7 @@ def test_expired_credentials_are_renewed_once(
     bucket: Any, proxy: Chaos, monkeypatch: pytest.MonkeyPatch, refusal: tuple[int, str]
 ) -> None:
     """Row 11 of the fault matrix."""
-    client = open_client(f"s3://{bucket.name}")
+    client = Client(f"s3://{bucket.name}")
     client.put("a", b"hello")
     opened = stores.open_bucket
 
@@ -59,7 +59,7 @@ def test_credentials_that_stay_expired_end_a_run_that_can_be_resumed(
 ) -> None:
     proxy.refuse = refusal
     with pytest.raises(StorageError, match="credentials have expired") as error:
-        open_client(f"s3://{bucket.name}").get("a")
+        Client(f"s3://{bucket.name}").get("a")
     assert error.value.exit_code == 6
     assert "it resumes where it stopped" in error.value.hint
     assert SECRET not in str(error.value)
@@ -69,7 +69,7 @@ def test_credentials_that_stay_expired_end_a_run_that_can_be_resumed(
 def test_who_may_not_read_is_told_where_keys_come_from(bucket: Any, proxy: Chaos) -> None:
     proxy.refuse = (403, "AccessDenied")
     with pytest.raises(UserError, match="the object store denied access") as error:
-        open_client(f"s3://{bucket.name}").get("a")
+        Client(f"s3://{bucket.name}").get("a")
     assert error.value.exit_code == 2
     assert "AWS_PROFILE" in error.value.hint
     assert "--anonymous" in error.value.hint
@@ -80,11 +80,11 @@ def test_expired_credentials_are_known_where_an_answer_has_no_text(
 ) -> None:
     proxy.refuse = (400, "ExpiredToken")
     with pytest.raises(StorageError, match="credentials have expired"):
-        open_client(f"s3://{bucket.name}").head("a")
+        Client(f"s3://{bucket.name}").head("a")
 
 
 def test_who_was_let_in_before_may_have_credentials_that_expired(bucket: Any, proxy: Chaos) -> None:
-    client = open_client(f"s3://{bucket.name}")
+    client = Client(f"s3://{bucket.name}")
     assert client.get("a") is None
     client.put("a", b"")
     proxy.refuse = (403, "AccessDenied")
@@ -103,7 +103,7 @@ def test_a_store_that_is_busy_for_ever_ends_in_an_error(
     monkeypatch.setattr(stores, "MAX_RETRIES", 2)
     proxy.refuse = (503, "SlowDown")
     with pytest.raises(StorageError, match="the object store gave an unexpected answer") as error:
-        open_client(f"s3://{bucket.name}").get("a")
+        Client(f"s3://{bucket.name}").get("a")
     assert "503 Service Unavailable: SlowDown" in error.value.why
     assert "it resumes where it stopped" in error.value.hint
     assert proxy.num_requests == 3
@@ -123,7 +123,7 @@ def profile(bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pyt
 
 
 def test_a_profile_is_used(bucket: Any, profile: pytest.MonkeyPatch) -> None:
-    client = open_client(f"s3://{bucket.name}")
+    client = Client(f"s3://{bucket.name}")
     client.put("a", b"hello")
     assert client.get("a") == b"hello"
 
@@ -133,13 +133,13 @@ def test_a_profile_that_does_not_exist_is_a_mistake(
 ) -> None:
     profile.setenv("AWS_PROFILE", "wrok")
     with pytest.raises(UserError, match="cannot use the profile 'wrok'"):
-        open_client(f"s3://{bucket.name}").get("a")
+        Client(f"s3://{bucket.name}").get("a")
 
 
 def test_the_library_may_be_missing(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(UserError, match="cannot use object stores") as error:
-        open_client(f"s3://{bucket.name}").get("a")
+        Client(f"s3://{bucket.name}").get("a")
     assert error.value.hint == install_command("cloud")
 
 
@@ -155,8 +155,8 @@ def test_an_endpoint_is_an_address_without_secrets(endpoint: str) -> None:
 def test_a_forked_process_is_told_instead_of_hanging(bucket: Any) -> None:
     program = f"""
 import os
-from tokenmill.store.cloud.client import open_client
-client = open_client("s3://{bucket.name}")
+from tokenmill.store.cloud.client import Client
+client = Client("s3://{bucket.name}")
 client.put("a", b"hello")
 if os.fork() == 0:
     try:
@@ -176,8 +176,8 @@ def test_no_thread_outlives_an_interpreter_that_ends_while_a_store_is_asked(
 ) -> None:
     proxy.slow_ms = 5000
     program = f"""
-from tokenmill.store.cloud.client import open_client
-client = open_client("s3://{bucket.name}")
+from tokenmill.store.cloud.client import Client
+client = Client("s3://{bucket.name}")
 pending = [client.begin_range("a", 0, 9) for _ in range(20)]
 """
     command = [sys.executable, "-W", "ignore", "-c", program]

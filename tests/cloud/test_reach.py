@@ -12,7 +12,7 @@ from tokenmill.core.errors import StorageError
 from tokenmill.read.source import Access
 from tokenmill.read.sources import find_sources
 from tokenmill.store.cloud import reach
-from tokenmill.store.cloud.client import open_client
+from tokenmill.store.cloud.client import Client
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def closed() -> str:
 
 def test_a_closed_port_is_named(closed: str) -> None:
     with pytest.raises(StorageError, match="cannot reach a host") as error:
-        open_client(f"http://{closed}").get("a.jsonl")
+        Client(f"http://{closed}").get("a.jsonl")
     assert error.value.where == f"http://{closed}/a.jsonl"
     refused = f"no connection to {closed} ([Errno 111] Connection refused)"
     assert error.value.why == f"http://{closed}: {refused}"

@@ -20,7 +20,7 @@ from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill import Dataset
 from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
 from tokenmill.load.columns import MaskedLM
-from tokenmill.store.cloud.client import open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.manifest import read_manifest, write_manifest
 
@@ -54,7 +54,7 @@ def bucket(proxy: Chaos, local: Dataset) -> str:
 def uploaded(dataset: Dataset) -> str:
     """The location of a copy of a dataset in a bucket."""
     location = f"s3://{BUCKET}/{uuid.uuid4().hex}"
-    client = open_client(location)
+    client = Client(location)
     for path in dataset.folder.rglob("*"):
         if path.is_file():
             client.put_file(path.relative_to(dataset.folder).as_posix(), path)
@@ -172,7 +172,7 @@ def test_a_block_that_is_damaged_in_the_bucket_is_refused(
     name = local.shards[1].entry.files[0].name
     data = bytearray((local.folder / name).read_bytes())
     data[BLOCK_BYTES + 7] ^= 1
-    open_client(location).put(name, bytes(data))
+    Client(location).put(name, bytes(data))
     (batches,) = opener([location], {"cache": tmp_path / "cache"})()
     before = proxy.counted["GET"]
     with pytest.raises(
@@ -207,7 +207,7 @@ def test_an_index_that_is_damaged_in_the_cache_is_fetched_again(
 
 def test_sizes_are_compared_when_a_dataset_is_opened(local: Dataset, tmp_path: Path) -> None:
     location = uploaded(local)
-    client = open_client(location)
+    client = Client(location)
     name = local.shards[2].entry.files[0].name
     client.put(name, b"short")
     with pytest.raises(VerificationError, match="a file has the wrong size") as error:
@@ -254,7 +254,7 @@ def test_a_plan_that_was_made_again_is_brought_again(local: Dataset, tmp_path: P
     how = {"cache": tmp_path / "cache"}
     run_of(opener([location], how))
     plan = tokenmill.pack(local, name="b", sequence_length=512).plan.folder
-    client = open_client(location)
+    client = Client(location)
     for path in plan.iterdir():
         client.put_file(f"plans/a/{path.name}", path)
     found = np.asarray(opener([location], how)()[0].batch(0)["input_ids"])
@@ -288,7 +288,7 @@ def test_no_file_of_the_cache_takes_the_place_of_another(
     lying = msgspec.structs.replace(manifest.tokenizer, files=files)
     write_manifest(folder, msgspec.structs.replace(manifest, tokenizer=lying))
     location = f"s3://{BUCKET}/{uuid.uuid4().hex}"
-    open_client(location).put("manifest.json", (folder / "manifest.json").read_bytes())
+    Client(location).put("manifest.json", (folder / "manifest.json").read_bytes())
     with pytest.raises(VerificationError, match="points outside the dataset"):
         tokenmill.open(location, cache=tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["tokenmill-cache.json"]

@@ -14,7 +14,7 @@ from corpora import built, command, contents, wait_for, write_corpus
 
 from cloud_kit.chaos import STORM, Chaos, chaos
 from cloud_kit.s3 import BUCKET, ENVIRONMENT, moto, s3_environment
-from tokenmill.store.cloud.client import Client, open_client
+from tokenmill.store.cloud.client import Client
 
 PREFIXES = count()
 
@@ -43,7 +43,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, moto_port: int) -> Client:
     """A fresh prefix of a bucket; this process speaks to the server itself."""
     for name, value in s3_environment(moto_port).items():
         monkeypatch.setenv(name, value)
-    return open_client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
+    return Client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
 
 
 class Builds:
@@ -190,7 +190,7 @@ def test_kills_at_seeded_moments_change_no_byte(
     moments, kills = random.Random(5), 0
     with chaos(moto_port, Chaos(**faults)) as proxy:
         while kills < trials:
-            place = open_client(f"s3://{BUCKET}/killed-{next(PREFIXES)}")
+            place = Client(f"s3://{BUCKET}/killed-{next(PREFIXES)}")
             builds, done = Builds(corpus, tokenizer_path, place), False
             while not done:
                 agents = builds.agents(proxy.port, 2)

@@ -13,7 +13,7 @@ from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError
 from tokenmill.run.journal.agents import new_agent
 from tokenmill.run.journal.claims import Claims
-from tokenmill.store.cloud.client import Client, open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.deletion import delete, look_at
 from tokenmill.store.objects.bucket import BucketStore
 
@@ -31,7 +31,7 @@ def moto_port() -> Iterator[int]:
 def bucket(monkeypatch: pytest.MonkeyPatch, moto_port: int) -> Client:
     for name, value in s3_environment(moto_port).items():
         monkeypatch.setenv(name, value)
-    return open_client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
+    return Client(f"s3://{BUCKET}/corpus-{next(PREFIXES)}")
 
 
 @pytest.fixture

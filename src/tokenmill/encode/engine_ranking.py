@@ -102,7 +102,8 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
     tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
     installable: set[str] = set()
-    order = _order(tokenizer)
+    falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
+    order = FOR_SENTENCEPIECE if falls_back else ENGINES
     for name in order:
         if objection := _objection_if_readable(name, file, tokenizer, control_tokens):
             objections[name] = objection
@@ -121,12 +122,6 @@ def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto"
         hint = "use auto to let tokenmill choose an exact engine"
         raise UserError(f"{wanted} {problem}", why=objections[wanted], hint=hint)
     return Candidates((wanted,), objections, frozenset(installable), order)
-
-
-def _order(tokenizer: Json | None) -> tuple[str, ...]:
-    """Return the ranking of all engines for a tokenizer.json, or for a file of another kind."""
-    falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
-    return FOR_SENTENCEPIECE if falls_back else ENGINES
 
 
 def _objection_if_readable(

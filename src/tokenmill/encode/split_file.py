@@ -47,5 +47,4 @@ def canonical_steps(split: Split) -> dict[str, Any]:
 def as_tokenizer_file(split: Split) -> TokenizerFile:
     """Return a tokenizer.json with the steps of a split and a placeholder model."""
     model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}
-    steps = {"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer}
-    return TokenizerFile("huggingface", msgspec.json.encode({"model": model, **steps}))
+    return TokenizerFile("huggingface", msgspec.json.encode({"model": model, **split.steps}))

@@ -25,7 +25,7 @@ from tokenmill.encode.engine import Engine, call_library
 from tokenmill.encode.engines.chunks import MemoEngine
 from tokenmill.encode.engines.locality import locality_objection
 from tokenmill.encode.tokenizer_bounds import load_failures
-from tokenmill.encode.tokenizer_json import Json, pre_tokenizers, with_library
+from tokenmill.encode.tokenizer_json import pre_tokenizers, with_library
 from tokenmill.encode.words.scanning import Scanner, composed_already, scanner_of
 from tokenmill.encode.words.splits import Split
 from tokenmill.encode.words.table import WordTable
@@ -75,7 +75,7 @@ def word_splitters(split: Split) -> tuple[str, ...]:
 
     The last is `library`.
     """
-    local = not locality_objection(_as_tokenizer(split), control_tokens=False)
+    local = not locality_objection(split.steps, control_tokens=False)
     exact = {SCANNER: scanner_of(split) is not None, MEMO: local, LIBRARY: True}
     return tuple(name for name, is_exact in exact.items() if is_exact)
 
@@ -145,9 +145,8 @@ class LibrarySplitter(Splitter):
 
     def __init__(self, split: Split) -> None:
         self.version = installed_version("tokenizers")
-        tokenizer = _as_tokenizer(split)
         with load_failures("", "cannot load the normalizer and the pre-tokenizer"):
-            self._steps = with_library(tokenizer, pre_tokenizers(tokenizer))
+            self._steps = with_library(split.steps, pre_tokenizers(split.steps))
         self._byte_level = split.byte_level
 
     def split(self, texts: Sequence[str]) -> Words:
@@ -191,7 +190,7 @@ class MemoSplitter(Splitter):
     def __init__(self, split: Split, library: LibrarySplitter, cache_bytes: int) -> None:
         self.version = library.version
         self._numbering = _WordNumbers(library)
-        self._tokenizer_json = msgspec.json.encode(_as_tokenizer(split))
+        self._tokenizer_json = msgspec.json.encode(split.steps)
         self._cache_bytes = cache_bytes
         self._forget()
 
@@ -247,8 +246,3 @@ def _as_bytes(spelled: str) -> bytes:
         why = f"a pre-tokenizer after ByteLevel adds {min(strange)!r}"
         raise EngineError(what, why=why, hint="put ByteLevel last")
     return spelled_bytes.astype(np.uint8).tobytes()
-
-
-def _as_tokenizer(split: Split) -> Json:
-    """Return a tokenizer.json with only the normalizer and the pre-tokenizer."""
-    return {"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer}

@@ -28,7 +28,7 @@ from tokenmill.encode.engines.native.character_bpe import alphabet_of
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import BYTES, Json, read_tokenizer
+from tokenmill.encode.tokenizer_json import BYTES, Json, Pair, merges_of, read_tokenizer
 from tokenmill.kernels.lattice import Fallback, Trie, sample
 from tokenmill.kernels.merges import cut_words, merge_table, merge_words
 from tokenmill.kernels.pair_table import PairTable, pair_table
@@ -282,7 +282,7 @@ class MergeSampler:
         symbol_model = {**model, "type": "BPE", "merges": [], "ignore_merges": False}
         self._splitter = WordSplitter(tokenizer, symbol_model)
         self._dropout = threshold(dropout)
-        merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+        merges = merges_of(model)
         prefix = model.get("continuing_subword_prefix") or ""
         self._merges = merge_table(model["vocab"], merges, prefix)
         self._crossable = _crossable(tokenizer, merges)
@@ -296,7 +296,7 @@ class MergeSampler:
         return merge_words(*words, self._merges, self._dropout, key)[0]
 
 
-def _crossable(tokenizer: Json, merges: list[tuple[str, ...]]) -> PairTable | None:
+def _crossable(tokenizer: Json, merges: list[Pair]) -> PairTable | None:
     """Return the pairs of symbols that a merge can join; None if words must not be cut."""
     model = tokenizer["model"]
     vocab = model["vocab"]

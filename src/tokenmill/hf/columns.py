@@ -31,8 +31,6 @@ Int8Array = npt.NDArray[np.int8]
 VARIABLE = ("seq_lengths", "cu_seqlens")
 """Columns with one number per segment instead of one per token."""
 FIXED_DTYPES = {"attention_mask": "int8", "seq_lengths": "int32", "cu_seqlens": "int32"}
-RETURNED = ("input_ids", "attention_mask", "labels")
-"""The columns that the function of a subclass must return."""
 
 
 class RowSource(Protocol):
@@ -154,7 +152,7 @@ class RowColumns:
         Raises:
             UserError: a column is missing, or has another shape.
         """
-        names = [*RETURNED, *(["position_ids"] if "position_ids" in result else [])]
+        names = [*DEFAULT_COLUMNS, *(["position_ids"] if "position_ids" in result else [])]
         given = {name: np.asarray(result[name]) for name in names if name in result}
         shapes = {name: array.shape for name, array in given.items()}
         num_rows = len(given["input_ids"]) if "input_ids" in given else 0
@@ -172,7 +170,7 @@ class RowColumns:
             begins[:, 1:] = real[:, 1:] != real[:, :-1]
         begins[:, :1] = True
         flags = real * REAL | begins * RESTART
-        ids, labels = (given[name].astype(form.dtype, copy=False) for name in RETURNED[::2])
+        ids, labels = (given[name].astype(form.dtype, copy=False) for name in DEFAULT_COLUMNS[::2])
         return RowColumns(ids, labels, flags)
 
 

@@ -25,7 +25,7 @@ from tokenmill.encode.boundaries import join_batches
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.hf.columns import RETURNED, RowColumns, RowFormat
+from tokenmill.hf.columns import RowColumns, RowFormat
 from tokenmill.hf.conventions import Conventions, warn_of_slow_tokenizer
 from tokenmill.hf.encoding import AUTO, ExactEncoder, Sampling
 from tokenmill.hf.results import (
@@ -52,6 +52,7 @@ from tokenmill.hf.writing import RowWriter, unfinished_rows
 from tokenmill.packing.options import PackOptions
 from tokenmill.run.machine import usable_cores
 from tokenmill.run.recipe.tokenizer_section import (
+    DEFAULT_COLUMNS,
     SECTION,
     CausalLMConfig,
     check_section,
@@ -203,7 +204,7 @@ class CausalLMTokenizer:
             PackedRows.of(rule.enclosed(tokens), rule, options) if options else rule.cut(tokens)
         )
         rows = self._form.filled(source)
-        columns: Columns = {name: getattr(rows, name) for name in RETURNED}
+        columns: Columns = {name: getattr(rows, name) for name in DEFAULT_COLUMNS}
         if options:
             columns["position_ids"] = rows.segmentation.positions
         return columns

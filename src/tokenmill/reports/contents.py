@@ -57,9 +57,9 @@ def run_if_kept(dataset: Dataset) -> Run | None:
     if dataset.origin is None:
         return stored_run(dataset) if (dataset.folder / RUN_NAME).is_file() else None
     location = dataset.origin.location
-    from tokenmill.store.cloud.client import open_client  # imports HTTP clients
+    from tokenmill.store.cloud.client import Client  # imports HTTP clients
 
-    data = open_client(location).get(RUN_NAME)
+    data = Client(location).get(RUN_NAME)
     return None if data is None else unseal(data, Run, f"{location}/{RUN_NAME}")
 
 

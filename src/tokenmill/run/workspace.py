@@ -224,9 +224,9 @@ def check_output(workspace: Workspace) -> None:
     """Raise an OutputConflictError if the output holds anything but a dataset or a build."""
     out, noun = workspace.folder, workspace.kind.noun
     if workspace.bucket is not None:
-        from tokenmill.store.cloud.client import open_client  # imports what talks to servers
+        from tokenmill.store.cloud.client import Client  # imports what talks to servers
 
-        names = open_client(workspace.location).names()
+        names = Client(workspace.location).names()
     else:
         if out.is_symlink() and not out.exists():
             raise OutputConflictError("the output is a broken link", where=str(out))

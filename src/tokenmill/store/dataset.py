@@ -153,7 +153,10 @@ class Dataset:
         self.manifest: Manifest = read_manifest(self.folder)
         check_manifest(self.manifest, str(self.folder / MANIFEST_NAME))
         if origin is None:
-            self._check_sizes()
+            expected = {file.name: file.bytes for file in self.manifest.files}
+            for name, size in sizes_inside(self.folder, expected):
+                if size != expected[name]:
+                    raise wrong_size(str(self.folder / name), expected[name], size)
         self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)
         self.token_dtype = self.token_dtype.newbyteorder("<")
         entries = self.manifest.shards
@@ -226,10 +229,3 @@ class Dataset:
         if self.origin is not None:
             indexes = self.origin.index_requests(shard.entry.files[1] for shard in self.shards)
             self.origin.fetcher.announce(indexes)
-
-    def _check_sizes(self) -> None:
-        """Raise a VerificationError if a file is missing or has the wrong size."""
-        expected = {file.name: file.bytes for file in self.manifest.files}
-        for name, size in sizes_inside(self.folder, expected):
-            if size != expected[name]:
-                raise wrong_size(str(self.folder / name), expected[name], size)

@@ -15,7 +15,7 @@ import msgspec
 
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.records import Advance
-from tokenmill.store.cloud.client import Client, open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.cloud.names import WEB, ObjectName, is_remote
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME
 from tokenmill.store.objects.bucket import BucketStore
@@ -71,7 +71,7 @@ def look_at(location: str) -> Holding:
             where=location,
             hint="delete the folder yourself, or replace the dataset with build --overwrite",
         )
-    client = open_client(location)
+    client = Client(location)
     found = {each.key: each.num_bytes for each in client.list()}
     manifest = client.get(MANIFEST_NAME)
     what = _dataset(manifest) if manifest is not None else None
@@ -93,7 +93,7 @@ def delete(holding: Holding, advance: Advance = lambda stage, done, total: None)
     Raises:
         StorageError: the store fails.
     """
-    store = BucketStore(open_client(holding.location))
+    store = BucketStore(Client(holding.location))
     store.replace(MARKER, DELETION)
     total, done = sum(holding.sizes.values()), 0
     first = [name for name in (MANIFEST_NAME, RUN_NAME) if name in holding.sizes]

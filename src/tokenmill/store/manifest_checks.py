@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -73,7 +72,10 @@ def check_file_names(location: str, files: Iterable[FileEntry]) -> None:
 
 def _problems(manifest: Manifest) -> Iterator[str]:
     yield from _tokenizer_problems(manifest.tokenizer, manifest.token_dtype)
-    yield from _policy_problems(manifest.policies)
+    try:
+        msgspec.convert(manifest.policies, Policies)
+    except msgspec.ValidationError as error:
+        yield f"policies: {error}"
     itemsize = np.dtype(manifest.token_dtype).itemsize
     for number, shard in enumerate(manifest.shards):
         if problem := _shard_problem(shard, itemsize, len(manifest.sources)):
@@ -103,13 +105,6 @@ def _tokenizer_problems(tokenizer: TokenizerEntry, dtype: str) -> Iterator[str]:
     for name, found in boundary.items():
         if found > largest:
             yield f"tokenizer.{name} is {found}, but the largest id is {largest}"
-
-
-def _policy_problems(policies: dict[str, Any]) -> Iterator[str]:
-    try:
-        msgspec.convert(policies, Policies)
-    except msgspec.ValidationError as error:
-        yield f"policies: {error}"
 
 
 def _are_parts(names: list[str]) -> bool:

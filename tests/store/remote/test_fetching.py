@@ -14,7 +14,7 @@ from cloud_kit.chaos import Chaos, chaos
 from cloud_kit.s3 import BUCKET, moto, s3_environment
 from tokenmill.core.errors import StorageError, VerificationError
 from tokenmill.store.cloud import stores
-from tokenmill.store.cloud.client import open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.remote import fetching as fetching_module
 from tokenmill.store.remote.cache_folder import make_holes, punch_holes
@@ -35,7 +35,7 @@ def proxy() -> Iterator[Chaos]:
 def fetching(proxy: Chaos, monkeypatch: pytest.MonkeyPatch) -> Fetching:
     for name, value in s3_environment(proxy.port).items():
         monkeypatch.setenv(name, value)
-    client = open_client(f"s3://{BUCKET}/place")
+    client = Client(f"s3://{BUCKET}/place")
     client.put("a.bin", CONTENT)
     return Fetching(client)
 
@@ -98,7 +98,7 @@ def test_a_server_that_is_gone_is_said(
         path = tmp_path / "a.bin"
         make_holes(path, len(CONTENT))
         with pytest.raises(StorageError) as error:
-            Fetching(open_client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
+            Fetching(Client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
     assert error.value.where == f"s3://{BUCKET}/place/a.bin"
     assert path.read_bytes() == bytes(len(CONTENT))
 
@@ -119,7 +119,7 @@ def test_what_fails_late_is_not_tried_again(
     before = proxy.counted["GET"]
     monkeypatch.setattr(proxy, "error", 1)
     with pytest.raises(StorageError) as error:
-        Fetching(open_client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
+        Fetching(Client(f"s3://{BUCKET}/place")).carry_out(blocks(path))
     assert error.value.where == f"s3://{BUCKET}/place/a.bin"
     assert proxy.counted["GET"] - before == tries
 

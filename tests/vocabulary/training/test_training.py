@@ -15,11 +15,12 @@ from tokenmill.core.errors import OutputConflictError, StorageError, UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.encode.words.splits import named_split
+from tokenmill.store.canonical import read_sealed
 from tokenmill.vocabulary.training import output
 from tokenmill.vocabulary.training import train as training
 from tokenmill.vocabulary.training.bpe_models import rank_pattern
 from tokenmill.vocabulary.training.options import make_train_options
-from tokenmill.vocabulary.training.output import read_training
+from tokenmill.vocabulary.training.output import TRAINING_NAME, Training
 from tokenmill.vocabulary.training.train import TrainReport, train
 from vocabulary.training.training_kit import TEXTS, contents, counted, loaded, trained
 
@@ -229,7 +230,7 @@ def test_an_old_tokenizer_stays_until_the_new_one_is_complete(
         train([str(counts)], tmp_path / "T", options, overwrite=True)
     assert caught.value.where == str(tmp_path / "T")
     assert caught.value.hint == "free some space and run the same command again"
-    assert read_training(tmp_path / "T") == before
+    assert read_sealed(tmp_path / "T" / TRAINING_NAME, Training) == before
     assert [path.name for path in tmp_path.iterdir()] == ["T"]
 
 

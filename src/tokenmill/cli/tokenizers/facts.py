@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from tokenmill.cli.parser import Command, Json
 from tokenmill.cli.tables import print_facts, print_json
 from tokenmill.core.options import about
+from tokenmill.run.recipe.options import EncodingName, SpecialsFile, SplitPattern
 
 if TYPE_CHECKING:
     from tokenmill.encode.encodings import RankEncoding
@@ -28,19 +29,9 @@ WHICH = (
 class RankFile(Command, kw_only=True):
     """A command with options that describe an unknown rank file."""
 
-    encoding: Annotated[
-        str, about("encoding of a tiktoken rank file: cl100k_base, llama3, ...")
-    ] = ""
-    pattern: Annotated[
-        str | None,
-        about("split pattern of a rank file with an unknown encoding", metavar="REGEX"),
-    ] = None
-    specials_from: Annotated[
-        str | None,
-        about(
-            "special tokens of such a rank file: a JSON file with ids by content", metavar="FILE"
-        ),
-    ] = None
+    encoding: EncodingName = ""
+    pattern: SplitPattern = None
+    specials_from: SpecialsFile = None
 
     @property
     def rank_encoding(self) -> str | RankEncoding:

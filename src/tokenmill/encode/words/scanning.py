@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array, UInt8Array
-from tokenmill.encode.tokenizer_json import SINGLE_DIGITS, Json, covers_text, steps_of
+from tokenmill.encode.tokenizer_json import (
+    SINGLE_DIGITS,
+    Json,
+    covers_text,
+    normalizers,
+    pre_tokenizers,
+)
 from tokenmill.encode.words import characters as c
 from tokenmill.encode.words.patterns import (
     LLAMA3_SPLIT,
@@ -103,15 +109,15 @@ class Scanner(NamedTuple):
 
 def scanner_of(split: Split) -> Scanner | None:
     """Return the scanner for a split, or None if there is none."""
-    normalizers = [step["type"] for step in steps_of(split.normalizer, "normalizers")]
-    steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
-    if normalizers not in ([], ["NFC"]) or not steps or steps[-1]["type"] != "ByteLevel":
+    normalizer = [step["type"] for step in normalizers(split.steps)]
+    steps = pre_tokenizers(split.steps)
+    if normalizer not in ([], ["NFC"]) or not steps or steps[-1]["type"] != "ByteLevel":
         return None
     regex = _regex_of(steps[:-1], bool(steps[-1].get("use_regex", True)))
     prefix_space = bool(steps[-1].get("add_prefix_space", True))
     if regex is None or (prefix_space and len(steps) > 1):
         return None
-    return Scanner(regex.rule, _table(regex), regex.options, bool(normalizers), prefix_space)
+    return Scanner(regex.rule, _table(regex), regex.options, bool(normalizer), prefix_space)
 
 
 def clip_scanner() -> Scanner:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.suggestions import did_you_mean
-from tokenmill.encode.tokenizer_json import SINGLE_DIGITS, Json, steps_of
+from tokenmill.encode.tokenizer_json import SINGLE_DIGITS, Json, normalizers, pre_tokenizers
 from tokenmill.encode.words.patterns import (
     DEEPSEEK3_SPLITS,
     DIGIT_GROUPS,
@@ -63,9 +63,9 @@ class Split:
     """Whether the model works on the bytes of words instead of their characters."""
 
     @property
-    def steps(self) -> tuple[Json | None, Json | None]:
-        """The normalizer and the pre-tokenizer, which determine the words."""
-        return self.normalizer, self.pre_tokenizer
+    def steps(self) -> Json:
+        """The steps, which determine the words, as a tokenizer.json holds them."""
+        return {"normalizer": self.normalizer, "pre_tokenizer": self.pre_tokenizer}
 
 
 def byte_level(use_regex: bool) -> Json:
@@ -165,15 +165,14 @@ def split_of(tokenizer_json: Json) -> Split:
     Raises:
         UserError: the steps cannot be read.
     """
-    normalizer = tokenizer_json.get("normalizer")
-    pre_tokenizer = tokenizer_json.get("pre_tokenizer")
     try:
-        steps = [*steps_of(normalizer, "normalizers"), *steps_of(pre_tokenizer, "pretokenizers")]
+        steps = normalizers(tokenizer_json) + pre_tokenizers(tokenizer_json)
         in_bytes = "ByteLevel" in [step["type"] for step in steps]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         what = "cannot read the normalizer and the pre-tokenizer of the tokenizer"
         hint = "they must have the form that the tokenizers library writes into tokenizer.json"
         raise UserError(what, why=f"{type(error).__name__}: {error}", hint=hint) from error
+    normalizer, pre_tokenizer = map(tokenizer_json.get, ("normalizer", "pre_tokenizer"))
     return Split("", normalizer, pre_tokenizer, in_bytes)
 
 
@@ -188,7 +187,7 @@ def with_digits(split: Split, digits: Digits) -> Split:
     """
     if digits == "keep":
         return split
-    steps = list(steps_of(split.pre_tokenizer, "pretokenizers"))
+    steps = pre_tokenizers(split.steps)
     if digits != "single" and any(step["type"] == "Digits" for step in steps):
         raise UserError(
             f"cannot group the digits of the split {split.name!r}",

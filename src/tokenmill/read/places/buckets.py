@@ -29,7 +29,7 @@ from tokenmill.read.places.folders import (
 from tokenmill.read.range_file import ReadAheadFile
 from tokenmill.read.source import AUTO, Access, Place, Source
 from tokenmill.read.sources import detect
-from tokenmill.store.cloud.client import Client, ObjectInfo, open_client
+from tokenmill.store.cloud.client import Client, ObjectInfo
 from tokenmill.store.cloud.loop import wait
 from tokenmill.store.cloud.names import ObjectName
 
@@ -123,7 +123,7 @@ def _path(where: ObjectName, info: ObjectInfo) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _client(store: str) -> Client:
-    return open_client(store)
+    return Client(store)
 
 
 def _impossible(source: Source, why: str) -> DataError:

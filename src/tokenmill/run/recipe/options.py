@@ -62,6 +62,21 @@ Out = Annotated[
     about("folder for the dataset, or s3://BUCKET/PREFIX", example="corpus/", metavar="DIR"),
 ]
 CountOut = Annotated[str, about("folder for the counts", metavar="DIR")]
+EncodingName = Annotated[str, about("encoding of a tiktoken rank file: cl100k_base, llama3, ...")]
+SplitPattern = Annotated[
+    str | None, about("split pattern of a rank file with an unknown encoding", metavar="REGEX")
+]
+SpecialsFile = Annotated[
+    str | None,
+    about("special tokens of such a rank file: a JSON file with ids by content", metavar="FILE"),
+]
+DigitRule = Annotated[
+    Digits,
+    about(
+        "numbers: leave them to the split, cut them into single digits, or into groups of three "
+        "from the right, which helps arithmetic"
+    ),
+]
 
 MIN_MEMORY_BYTES = 512_000_000
 INPUT_GROUPS = "input"
@@ -184,15 +199,9 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of encoding: engine, boundary tokens and special tokens."""
 
     engine: Annotated[str, about("auto, fastokens, native, memo, reference")] = "auto"
-    encoding: Annotated[str, about("encoding of a tiktoken rank file")] = ""
-    pattern: Annotated[
-        str | None,
-        about("split pattern of a rank file with an unknown encoding, as for tiktoken"),
-    ] = None
-    specials_from: Annotated[
-        str | None,
-        about("JSON file with the special tokens of such a rank file and their ids"),
-    ] = None
+    encoding: EncodingName = ""
+    pattern: SplitPattern = None
+    specials_from: SpecialsFile = None
     eos: Annotated[str | None, about("end-of-document token, or its id")] = None
     pad: Annotated[str | None, about("padding token for later stages")] = None
     special_tokens: Annotated[
@@ -336,13 +345,7 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
             f"{SPLITS_BY_MODEL}"
         ),
     ]
-    digits: Annotated[
-        Digits,
-        about(
-            "numbers: leave them to the split, cut them into single digits, or into "
-            "groups of three from the right, which helps arithmetic"
-        ),
-    ] = "keep"
+    digits: DigitRule = "keep"
     by: Annotated[
         str | None,
         about(

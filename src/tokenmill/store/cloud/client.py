@@ -55,7 +55,8 @@ class Client:
     requests are retried for up to two minutes, and expired credentials are renewed once.
 
     Raises:
-        UserError: the store denied access, or the bucket does not exist.
+        UserError: the location is not valid or contains a secret, the store denied access, or the
+            bucket does not exist.
         InputChangedError: an object does not have the requested ETag.
         StorageError: the store fails, or the credentials have expired.
     """
@@ -272,15 +273,6 @@ class Client:
 
 class _ChangedError(Exception):
     """An object does not have the requested version."""
-
-
-def open_client(location: str) -> Client:
-    """Return a client for scheme://bucket/prefix, without sending a request.
-
-    Raises:
-        UserError: the location is not valid or contains a secret.
-    """
-    return Client(location)
 
 
 def _getter(etag: str, options: dict[str, Any]) -> Request[bytes]:

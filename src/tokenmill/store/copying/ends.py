@@ -176,10 +176,10 @@ def open_end(location: str | Path, what: str) -> End:
         UserError: it is neither a path nor the address of an object store.
     """
     if is_remote(location):
-        from tokenmill.store.cloud.client import open_client  # imported late: loads the library
+        from tokenmill.store.cloud.client import Client  # imported late: loads the library
         from tokenmill.store.objects.bucket import BucketStore
 
-        client = open_client(str(location))
+        client = Client(str(location))
         return End(BucketStore(client), client=client)
     folder = local_path(location, what)
     return End(FolderStore(folder), folder=folder)

@@ -277,7 +277,7 @@ def _require_alike(first: CountsFolder, other: CountsFolder) -> None:
 
 def _behaviour(split: Split) -> list[Any]:
     """Return the properties of a split that determine the words; its name does not."""
-    return [*split.steps, split.byte_level]
+    return [*split.steps.values(), split.byte_level]
 
 
 def _weights_problem(weights: Mapping[str, int], groups: Mapping[str, WordCounts]) -> str:

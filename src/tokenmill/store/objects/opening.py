@@ -36,10 +36,10 @@ def open_store(location: str) -> ObjectStore:
         places = ", ".join(f"{cloud}://BUCKET/PREFIX" for cloud in CLOUDS)
         hint = f"choose a folder, or one of {places}"
         raise UserError("cannot write to this location", where=location, why=why, hint=hint)
-    from tokenmill.store.cloud.client import open_client  # imported late: loads the client library
+    from tokenmill.store.cloud.client import Client  # imported late: loads the client library
     from tokenmill.store.objects.bucket import BucketStore
 
-    return BucketStore(open_client(location))
+    return BucketStore(Client(location))
 
 
 def probe(store: ObjectStore) -> str:

@@ -20,7 +20,7 @@ from tokenmill.core.child import Parent
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import MissingObjectError, StorageError, VerificationError
 from tokenmill.store.canonical import MAX_JSON_BYTES
-from tokenmill.store.cloud.client import Client, open_client
+from tokenmill.store.cloud.client import Client
 from tokenmill.store.digests import BLOCK_BYTES, block_digests, file_digest
 from tokenmill.store.files import storage_errors, temporary_folder, whole_file
 from tokenmill.store.remote.fetcher import Answer, FetchBlocks, FetchFile, ListFolder, Request
@@ -180,7 +180,7 @@ def _answer(fetching: Fetching, parent: Parent, number: int, request: Request) -
 def main() -> None:
     """Serve the process that started this one."""
     parent = Parent(str | list[tuple[int, Request]])
-    fetching = Fetching(open_client(parent.receive()[0]))
+    fetching = Fetching(Client(parent.receive()[0]))
     parent.at_end = fetching.close
     blocks, files = ThreadPoolExecutor(BLOCKS_AT_ONCE), ThreadPoolExecutor(FILES_AT_ONCE)
     while True:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
-from tokenmill.encode.encodings import bytes_by_symbol, encoding_of
+from tokenmill.encode.encodings import bytes_by_symbol, encoding_of, spelled_ranks
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.rank_json import ranks_to_json
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.encode.tokenizer_json import BYTES, Pair, loaded_ids, merges_of, read_tokenizer
+from tokenmill.encode.tokenizer_json import BYTES, Json, Pair, loaded_ids, merges_of, read_tokenizer
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import split_of
-from tokenmill.vocabulary.training.tokenizer_json import added_token, spelled, template
+from tokenmill.store.canonical import canonical_json
+from tokenmill.vocabulary.training.tokenizer_json import added_token, template
 
-Json = dict[str, Any]
 CHECKED_WORDS = 10_000
 _BYTES = bytes_by_symbol()
 
@@ -145,15 +143,15 @@ def segmented(model: ModelAlone, words: WordCounts) -> TokenBatch:
 
 def file_of(document: Json, origin: str) -> TokenizerFile:
     """Encode a tokenizer.json."""
-    return TokenizerFile("huggingface", spelled(document), origin=origin)
+    return TokenizerFile("huggingface", canonical_json(document), origin=origin)
 
 
 def ranks_of(base: Base, document: Json) -> bytes:
     """Return a rank file with the tokens of a byte-level tokenizer.json, except special tokens."""
     vocab = document["model"]["vocab"]
-    tokens = sorted((i, token) for token, i in vocab.items() if token not in base.added)
-    lines = (b"%s %d\n" % (base64.b64encode(_bytes_of(token)), rank) for rank, token in tokens)
-    return b"".join(lines)
+    return spelled_ranks(
+        {_bytes_of(token): i for token, i in vocab.items() if token not in base.added}
+    )
 
 
 def _bytes_of(token: str) -> bytes:

@@ -26,6 +26,7 @@ from tokenmill.encode.encodings import encoding_of
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.split_file import canonical_steps
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import Json
 from tokenmill.encode.words.splits import SPLITS, Split, split_of
 from tokenmill.run.pipeline import count, counting_events
 from tokenmill.run.recipe.checks import make_count_recipe
@@ -34,7 +35,7 @@ from tokenmill.store.counts.folder import CountsFolder, is_counts_folder, open_c
 from tokenmill.store.embedding_plan import IDS_NAME, PLAN_NAME, EmbeddingPlan, IdMap
 from tokenmill.store.files import fsync_path, rename_flushed, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry
-from tokenmill.vocabulary.changing.base import Base, Changed, Json, file_of, open_base, ranks_of
+from tokenmill.vocabulary.changing.base import Base, Changed, file_of, open_base, ranks_of
 from tokenmill.vocabulary.changing.extend import extend
 from tokenmill.vocabulary.changing.trim import renumbered_config, trim
 from tokenmill.vocabulary.training.output import versions

@@ -23,7 +23,7 @@ from tokenmill.core.records import Advance, BoolArray, Int64Array, TokenBatch
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.model_alone import ModelAlone
 from tokenmill.encode.references.huggingface import HuggingFaceReference
-from tokenmill.encode.tokenizer_json import Pair, is_version, merge_pair
+from tokenmill.encode.tokenizer_json import Json, Pair, is_version, merge_pair
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.bpe.learning import continue_merges
 from tokenmill.vocabulary.bpe.merges import MergeOptions
@@ -31,7 +31,6 @@ from tokenmill.vocabulary.bpe.symbols import SegmentedWords, Symbols
 from tokenmill.vocabulary.changing.base import (
     Base,
     Changed,
-    Json,
     file_of,
     num_tokens,
     segmented,

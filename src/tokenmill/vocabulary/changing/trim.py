@@ -24,12 +24,11 @@ import numpy as np
 from tokenmill.core.errors import InternalError, UserError
 from tokenmill.core.records import Int64Array, TokenBatch
 from tokenmill.encode.model_alone import ModelAlone
-from tokenmill.encode.tokenizer_json import is_version, merge_pair
+from tokenmill.encode.tokenizer_json import Json, is_version, merge_pair
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.vocabulary.changing.base import (
     Base,
     Changed,
-    Json,
     frequencies,
     num_tokens,
     segmented,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
+from tokenmill.encode.encodings import spelled_ranks
 from tokenmill.encode.published_encodings import ENCODINGS
+from tokenmill.encode.tokenizer_json import pre_tokenizers
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.splits import Split
 from tokenmill.store.counts.folder import open_counts
@@ -17,7 +18,7 @@ from tokenmill.vocabulary.bpe.merges import MergeOptions, Merges
 from tokenmill.vocabulary.bpe.parity import ParityOptions, learn_parity_merges
 from tokenmill.vocabulary.bpe.space_runs import learn_merges_after_runs
 from tokenmill.vocabulary.bpe.symbols import Alphabet, Symbols, byte_symbols, character_symbols
-from tokenmill.vocabulary.training.tokenizer_json import bpe_model, finished, pre_tokenizers
+from tokenmill.vocabulary.training.tokenizer_json import bpe_model, finished
 from tokenmill.vocabulary.training.training_input import (
     TrainedModel,
     TrainingInput,
@@ -136,15 +137,17 @@ def _vocabulary(merges: Merges, given: TrainingInput) -> Vocabulary:
     if not (is_plain and rank_pattern(given.split)):
         return made
     ids = given.specials.numbered(len(strings)).other_ids
-    ranks = {"tokenizer.tiktoken": _rank_file(merges.texts(), ids)}
-    return replace(made, files={**made.files, **ranks})
+    # tiktoken merges any two neighbours that spell a token, lowest id first. The tokens are the
+    # same, because each token was learned when its text was in two parts.
+    ranks = spelled_ranks(dict(zip(merges.texts(), ids, strict=True)))
+    return replace(made, files={**made.files, "tokenizer.tiktoken": ranks})
 
 
 def rank_pattern(split: Split) -> str:
     """Return the regular expression that gives tiktoken the same words; "" if there is none."""
     if split.normalizer is not None or not split.byte_level:
         return ""
-    match pre_tokenizers(split):
+    match pre_tokenizers(split.steps):
         case [{"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}]:
             return ENCODINGS["gpt2"].pattern
         case [
@@ -153,16 +156,6 @@ def rank_pattern(split: Split) -> str:
         ]:
             return regex
     return ""
-
-
-def _rank_file(texts: Sequence[bytes], ids: Sequence[int]) -> bytes:
-    """Return a rank file: one "base64 id" per line.
-
-    tiktoken merges any two neighbours that spell a token, lowest id first. The tokens are the same,
-    because each token was learned when its text was in two parts.
-    """
-    lines = (b"%s %d\n" % (base64.b64encode(t), i) for t, i in zip(texts, ids, strict=True))
-    return b"".join(lines)
 
 
 def _curve(merges: Merges, num_specials: int, sizes: Sequence[int]) -> list[tuple[int, int]]:

@@ -23,8 +23,9 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
-from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
+from tokenmill.encode.words.splits import SPLITS_BY_MODEL
 from tokenmill.run.recipe.checks import section_of
+from tokenmill.run.recipe.options import DigitRule, Positive
 
 Model = Literal[
     "bpe", "wordpiece", "unigram", "wordlevel", "sentencepiece-bpe", "sentencepiece-unigram"
@@ -48,8 +49,6 @@ MAX_VOCABULARY = 1 << 24
 COVERAGE = Ref("character_coverage")
 
 Size = Annotated[int, Meta(ge=1, le=MAX_VOCABULARY)]
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
 Runs = Annotated[int, Meta(ge=0, le=256)]
 Reserve = Annotated[int, Meta(ge=0, le=1 << 16)]
 Portion = Annotated[float, Meta(gt=0, le=1)]
@@ -79,13 +78,7 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Size, ...],
         about("also write these smaller vocabularies, e.g. 8000,16000"),
     ] = ()
-    digits: Annotated[
-        Digits,
-        about(
-            "how numbers are split: like the split does, digit by digit, or in threes "
-            "from the right, which helps arithmetic"
-        ),
-    ] = "keep"
+    digits: DigitRule = "keep"
     whitespace_runs: Annotated[
         Runs,
         about(

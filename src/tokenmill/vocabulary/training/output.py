@@ -31,7 +31,7 @@ import msgspec
 
 from tokenmill.core.errors import OutputConflictError, VerificationError
 from tokenmill.core.paths import local_path, read_bounded
-from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
     held_beside,
@@ -44,7 +44,6 @@ from tokenmill.store.manifest import Count, FileEntry
 from tokenmill.store.ownership import COUNTS_FILES, TEMPORARY, refuse_strangers
 from tokenmill.vocabulary.training.options import Model, Role
 from tokenmill.vocabulary.training.special_tokens import BERT_CONFIG_KEYS, CONFIG_KEYS
-from tokenmill.vocabulary.training.tokenizer_json import spelled
 
 TRAINING_NAME = "train.json"
 TRAINING_FORMAT = "tokenmill-training"
@@ -183,7 +182,7 @@ def _check_folder(folder: Path, *, overwrite: bool) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     try:
-        files = read_training(folder).files
+        files = read_sealed(folder / TRAINING_NAME, Training).files
     except (VerificationError, FileNotFoundError, NotADirectoryError) as error:
         raise OutputConflictError(
             "the output folder is not empty and holds no trained tokenizer",
@@ -207,7 +206,10 @@ def config_files(model: Model, roles: Mapping[Role, str], template: bytes) -> di
     config: dict[str, object] = {**tokens, "clean_up_tokenization_spaces": False}
     if not model.startswith("sentencepiece"):  # its classes are made for single models
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    files = {"tokenizer_config.json": spelled(config), "special_tokens_map.json": spelled(tokens)}
+    files = {
+        "tokenizer_config.json": canonical_json(config),
+        "special_tokens_map.json": canonical_json(tokens),
+    }
     if template:
         files["chat_template.jinja"] = template
     return files
@@ -225,13 +227,3 @@ def read_template(path: str | None) -> bytes:
 def versions(*libraries: str) -> dict[str, str]:
     """Installed versions of the libraries that decide the result."""
     return {name: importlib.metadata.version(name) for name in sorted(("tokenmill", *libraries))}
-
-
-def read_training(folder: Path) -> Training:
-    """Read the training record of a folder.
-
-    Raises:
-        VerificationError: there is nothing, or it is damaged.
-    """
-    path = folder / TRAINING_NAME
-    return read_sealed(path, Training)

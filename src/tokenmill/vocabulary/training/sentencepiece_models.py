@@ -12,12 +12,14 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import BYTES, Json
 from tokenmill.encode.words.counts import WordCounts
 from tokenmill.encode.words.sentencepiece import ModelFile, read_model
 from tokenmill.encode.words.splits import SENTENCEPIECE_SPLITS
+from tokenmill.store.canonical import canonical_json
 from tokenmill.vocabulary.sentencepiece.trainer import train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import DEFAULT_PIECES, SentencePieceOptions
-from tokenmill.vocabulary.training.tokenizer_json import BYTE_TOKENS, Json, compose, spelled
+from tokenmill.vocabulary.training.tokenizer_json import compose
 from tokenmill.vocabulary.training.training_input import TrainedModel, TrainingInput, Vocabulary
 
 COMPARED_WORDS = 2_000
@@ -71,7 +73,7 @@ def learn_unigram(given: TrainingInput, advance: Advance) -> TrainedModel:
             f"{differing:,} of {len(texts):,} words are encoded differently than by SentencePiece, "
             "because two segmentations have nearly the same score"
         )
-    files = {"tokenizer.json": spelled(tokenizer)}
+    files = {"tokenizer.json": canonical_json(tokenizer)}
     return TrainedModel([replace(vocabulary, files=files)], remarks=remarks)
 
 
@@ -109,7 +111,7 @@ def _options(given: TrainingInput) -> SentencePieceOptions:
         what = "SentencePiece numbers special tokens itself"
         raise UserError(what, hint="remove --special-at and fixed ids")
     for content in specials.contents:
-        if len(content) == 1 or (options.byte_fallback and content in BYTE_TOKENS):
+        if len(content) == 1 or (options.byte_fallback and content in BYTES):
             raise UserError(
                 f"{content!r} cannot be a special token",
                 why="SentencePiece would never produce this piece from text",

@@ -12,18 +12,14 @@ fallback spell bytes <0x00> to <0xFF> (SentencePiece).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import msgspec
 
 from tokenmill.core.errors import UserError
+from tokenmill.encode.tokenizer_json import Json, normalizers, pre_tokenizers
 from tokenmill.encode.words.splits import Split
+from tokenmill.store.canonical import canonical_json
 from tokenmill.vocabulary.training.options import Role
 from tokenmill.vocabulary.training.training_input import TrainingInput, Vocabulary
 
-Json = dict[str, Any]
-
-BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 CONTINUATION = "##"
 LONGEST_WORD_CHARACTERS = 100
 """Longer words are unknown to WordPiece, as in BERT."""
@@ -56,8 +52,7 @@ def compose(
         "truncation": None,
         "padding": None,
         "added_tokens": [added_token(content, i) for content, i in special_ids.items()],
-        "normalizer": split.normalizer,
-        "pre_tokenizer": split.pre_tokenizer,
+        **split.steps,
         "post_processor": post_processor(split, model, special_ids, roles),
         "decoder": _decoder(split, model),
         "model": model,
@@ -104,11 +99,6 @@ def wordlevel_model(vocab: Mapping[str, int], unk: str) -> Json:
     return {"type": "WordLevel", "vocab": dict(vocab), "unk_token": unk}
 
 
-def spelled(value: object) -> bytes:
-    """Encode JSON like the libraries do: two spaces of indentation, and a newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
-
 def finished(
     given: TrainingInput,
     tokens: Sequence[str],
@@ -128,7 +118,7 @@ def finished(
     vocab |= numbering.special_ids
     model = model_of(dict(sorted(vocab.items(), key=lambda token: token[1])))
     tokenizer = compose(given.split, model, numbering.special_ids, given.specials.roles)
-    files = {"tokenizer.json": spelled(tokenizer)}
+    files = {"tokenizer.json": canonical_json(tokenizer)}
     return Vocabulary(len(vocab), numbering.special_ids, files, num_tokens)
 
 
@@ -136,22 +126,8 @@ def marks_spaces(split: Split) -> bool:
     """Whether a split turns spaces into ▁, like SentencePiece."""
     return any(
         step["type"] == "Metaspace" or step.get("content") == "▁"
-        for step in (*steps(split.normalizer, "normalizers"), *pre_tokenizers(split))
+        for step in normalizers(split.steps) + pre_tokenizers(split.steps)
     )
-
-
-def pre_tokenizers(split: Split) -> list[Json]:
-    """Return the steps of a split's pre-tokenizer."""
-    return steps(split.pre_tokenizer, "pretokenizers")
-
-
-def steps(component: Json | None, members: str) -> list[Json]:
-    """Return the steps of a component as a flat list."""
-    if component is None:
-        return []
-    if component["type"] != "Sequence":
-        return [component]
-    return [step for member in component[members] for step in steps(member, members)]
 
 
 def _decoder(split: Split, model: Json) -> Json | None:
@@ -161,7 +137,7 @@ def _decoder(split: Split, model: Json) -> Json | None:
         return {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True}
     if model.get("byte_fallback") or model["type"] == "Unigram":
         return _BYTE_FALLBACK_DECODER
-    for step in pre_tokenizers(split):
+    for step in pre_tokenizers(split.steps):
         if step["type"] == "Metaspace":
             return {key: value for key, value in step.items() if key != "split"}
     return _BYTE_FALLBACK_DECODER if marks_spaces(split) else None

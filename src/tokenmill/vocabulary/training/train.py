@@ -206,12 +206,11 @@ def _weights(options: TrainOptions, counts: CountsFolder) -> dict[str, int]:
 def _training(
     given: TrainingInput, trained: TrainedModel, measured: Sequence[Measured], counts: CountsFolder
 ) -> Training:
-    split = given.split
     is_sentencepiece = given.options.vocabulary.model in OF_SENTENCEPIECE
     libraries = ["sentencepiece"] if is_sentencepiece else []
     return Training(
         options=_told_options(given),
-        split={"normalizer": split.normalizer, "pre_tokenizer": split.pre_tokenizer},
+        split=given.split.steps,
         special_ids=dict(trained.vocabularies[0].special_ids),
         counts=CountsEntry(
             counts_id=counts.counts_id,
