@@ -46,6 +46,10 @@ class Snapshot:
     """Work of earlier attempts. The counts above include it."""
     num_awaited: int
     """Items that other agents hold, if this agent has nothing else to do."""
+    rejected_by_reason: dict[str, int] = field(default_factory=dict)
+    """Rejected records of finished units."""
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    """See `ProgressBoard.seconds`."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -179,6 +183,8 @@ class ProgressBoard:
             resumed_bytes=self._resumed_bytes,
             resumed=self._resumed,
             num_awaited=self.num_awaited,
+            rejected_by_reason=dict(self.rejected),
+            stage_seconds={name: round(spent, 3) for name, spent in self.seconds.items()},
         )
 
     def last_unit(self) -> RunningUnit | None:

@@ -203,8 +203,8 @@ class HeartBeat:
             resumed_bytes=snapshot.resumed_bytes,
             finished_bytes=board.finished_bytes,
             disk_bytes=board.disk_bytes,
-            rejected=dict(board.rejected),
-            stages={name: round(spent, 3) for name, spent in board.seconds.items()},
+            rejected=snapshot.rejected_by_reason,
+            stages=snapshot.stage_seconds,
             last_unit=board.last_unit(),
             memory_bytes=snapshot.memory_bytes,
         )
