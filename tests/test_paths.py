@@ -85,6 +85,7 @@ ENTRANCES = {
     "output": lambda url, t, d: tokenmill.build("a.jsonl", t, url),
     "tokenizer": lambda url, t, d: tokenmill.build("a.jsonl", url, "out"),
     "cache": lambda url, t, d: tokenmill.build("hf://datasets/a/b", t, "out", cache_dir=url),
+    "metrics": lambda url, t, d: tokenmill.build("a.jsonl", t, "out", metrics=url),
     "estimate": lambda url, t, d: tokenmill.estimate(url, t),
     "recipe": lambda url, t, d: load_recipe(url),
     "open": lambda url, t, d: tokenmill.open(url),

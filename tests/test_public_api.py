@@ -121,6 +121,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (LimitOptions, "audit_share"): str,
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
+    (ResourceOptions, "metrics"): Path,
     (ChatOptions, "chat_template"): Path,
     (EncodeOptions, "specials_from"): Path,
     (SpecialOptions, "chat_template"): Path,

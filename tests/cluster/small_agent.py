@@ -20,6 +20,7 @@ from tokenmill.run.journal import agents
 DELAY = float(os.environ.get("DELAY", "0"))
 agents.LOOK_SECONDS = float(os.environ.get("LOOK_SECONDS", agents.LOOK_SECONDS))
 agents.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", agents.BEAT_SECONDS))
+agents.BEAT_SECONDS_ALONE = min(agents.BEAT_SECONDS, agents.BEAT_SECONDS_ALONE)
 small_units.units.MIN_UNIT_BYTES = 16 << 10
 
 

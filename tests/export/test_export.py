@@ -386,7 +386,12 @@ def test_an_export_that_fails_half_way_keeps_finished_files_for_the_same_command
     with pytest.raises(expected) as caught:
         export(dataset, plan, tmp_path / "rows", options)
     left = tmp_path / ".rows.unfinished"
-    assert sorted(path.name for path in left.iterdir()) == ["begun.json", "receipts", "rows"]
+    assert sorted(path.name for path in left.iterdir()) == [
+        "begun.json",
+        "progress.json",
+        "receipts",
+        "rows",
+    ]
     kept = len(list((left / "receipts").iterdir()))
     files = kept * (len(COLUMNS) if format_name == "npy" else 1)
     verb = "s are" if files > 1 else " is"

@@ -104,8 +104,8 @@ def test_a_build_that_has_just_started_says_what_is_known(tmp_path: Path, capsys
     store.create(claim_name("a", 0), b"{}")
     assert main(["status", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == (
-        f"    build  {tmp_path / 'out'}: under way\n"
-        "documents  none reported yet; agents report every 20 seconds\n"
+        f"    build  {tmp_path / 'out'}: under way, starting\n"
+        "documents  none reported yet\n"
         "    units  none done yet; 1 item claimed\n"
     )
 

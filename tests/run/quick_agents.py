@@ -15,7 +15,7 @@ from tokenmill.run import work
 from tokenmill.run.journal import agents
 from tokenmill.run.journal.claims import Claims
 
-agents.BEAT_SECONDS = 0.2
+agents.BEAT_SECONDS = agents.BEAT_SECONDS_ALONE = 0.2
 agents.LOOK_SECONDS = 0.5
 work.REFRESH_SECONDS = 0.2
 take = Claims.take

@@ -46,6 +46,7 @@ class ReadingArguments(TypedDict, total=False):
     prefetch: int
     cache_dir: str | Path | None
     scratch: str | None
+    metrics: str | Path | None
 
 
 class PackArguments(TypedDict, total=False):

@@ -25,6 +25,7 @@ COMMANDS = {
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",
     "status": "show the agents and the progress of a build, on any machine",
+    "watch": "show running builds, exports and loaders live, as a page or in the terminal",
     "verify": "check every digest and count; optionally encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
@@ -38,7 +39,7 @@ COMMANDS = {
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
 
-  tokenmill build data/ --tokenizer tokenizer.json --out corpus/
+example: tokenmill build data/ --tokenizer tokenizer.json --out corpus/
 
 commands:
 {commands}

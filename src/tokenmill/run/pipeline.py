@@ -43,6 +43,7 @@ from tokenmill.run.agreement import OnCompare, agree_on_start
 from tokenmill.run.executor import Executor
 from tokenmill.run.launch import AgentShare
 from tokenmill.run.machine import choose_resources
+from tokenmill.run.metrics import writing_metrics
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.recipe.options import CountRecipe, MeasureRecipe, Recipe
 from tokenmill.run.running import Running
@@ -121,17 +122,18 @@ def build(
     def resolve(access: Access, executor: Executor) -> EncodeTask:
         return EncodeTask.resolve(recipe, tokenizer, access, executor)
 
-    report = _run(resolve, recipe, DATASET_OUTPUT, events, overwrite, executor, share)
-    if recipe.pack.sequence_length is None or isinstance(report, Departure):
-        return report
-    if share is None or report.snapshot is not None:  # only the agent that published packs
-        from tokenmill.packing.planning import pack_subsets
-        from tokenmill.store.temporary import dataset_at
+    with writing_metrics(events, recipe.resources.metrics, "build", share) as events:
+        report = _run(resolve, recipe, DATASET_OUTPUT, events, overwrite, executor, share)
+        if recipe.pack.sequence_length is None or isinstance(report, Departure):
+            return report
+        if share is None or report.snapshot is not None:  # only the agent that published packs
+            from tokenmill.packing.planning import pack_subsets
+            from tokenmill.store.temporary import dataset_at
 
-        with dataset_at(report.out) as dataset:
-            plans = pack_subsets(dataset, recipe.pack, events.on_pack)
-            report = replace(report, plans=tuple(plans))
-    return report
+            with dataset_at(report.out) as dataset:
+                plans = pack_subsets(dataset, recipe.pack, events.on_pack)
+                report = replace(report, plans=tuple(plans))
+        return report
 
 
 def begin(recipe: Recipe) -> str:
@@ -181,8 +183,8 @@ def count(
     def resolve(access: Access, executor: Executor) -> CountTask:
         return CountTask.resolve(recipe, sources, access, executor)
 
-    events = events or CountEvents()
-    report = _run(resolve, recipe, COUNTS_OUTPUT, events, overwrite, executor)
+    with writing_metrics(events or CountEvents(), recipe.resources.metrics, "count") as events:
+        report = _run(resolve, recipe, COUNTS_OUTPUT, events, overwrite, executor)
     assert isinstance(report, CountReport)
     return report
 

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import psutil
+from msgspec import Meta
 
 from tokenmill.core.child import child_pids
 from tokenmill.read.units import Unit
@@ -44,6 +46,10 @@ class Snapshot:
     """Work of earlier attempts. The counts above include it."""
     num_awaited: int
     """Items that other agents hold, if this agent has nothing else to do."""
+    rejected_by_reason: dict[str, int] = field(default_factory=dict)
+    """Rejected records of finished units."""
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    """See `ProgressBoard.seconds`."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -52,6 +58,14 @@ class Snapshot:
         if done <= 0 or self.elapsed_seconds < 1:
             return None
         return self.elapsed_seconds * max(self.total_bytes - self.done_bytes, 0) / done
+
+
+class RunningUnit(msgspec.Struct, frozen=True):
+    """A unit that a worker runs: for how long so far, and how long still at its average speed."""
+
+    key: Annotated[str, Meta(max_length=100)]
+    seconds: Annotated[float, Meta(ge=0, le=1e12)]
+    left_seconds: Annotated[float, Meta(ge=0, le=1e12)]
 
 
 Listener = Callable[[Snapshot], None]
@@ -73,9 +87,15 @@ class ProgressBoard:
     """See `Snapshot.num_awaited`."""
     num_recycled: int = 0
     """Workers replaced because their memory had grown."""
+    finished_bytes: int = 0
+    """Input bytes on disk of finished units."""
+    disk_bytes: int = 0
+    """Bytes of the files of finished units."""
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Rejected records of finished units, by reason."""
     _started: float = field(default_factory=time.monotonic)
-    _running: dict[str, tuple[Unit, Tally]] = field(default_factory=dict)
-    _done_bytes: int = 0
+    _running: dict[str, tuple[Unit, Tally, float]] = field(default_factory=dict)
+    """Units with their last tallies, and when they were started."""
     _resumed_bytes: int = 0
     _totals: Tally = field(default_factory=Tally)
     _resumed: Tally = field(default_factory=Tally)
@@ -93,8 +113,8 @@ class ProgressBoard:
         """Count the work of earlier attempts."""
         for key, receipt in receipts.items():
             self._count(receipt)
-            self._done_bytes += units[key].num_bytes if key in units else 0
-        self._resumed_bytes = self._done_bytes
+            self.finished_bytes += units[key].num_bytes if key in units else 0
+        self._resumed_bytes = self.finished_bytes
         self._resumed = msgspec.structs.replace(self._totals)
 
     def engine_loaded(self, seconds: float) -> None:
@@ -103,19 +123,20 @@ class ProgressBoard:
 
     def start(self, unit: Unit) -> None:
         """Record that a worker starts a unit."""
-        self._running[unit.key] = (unit, Tally())
+        self._running[unit.key] = (unit, Tally(), time.monotonic())
 
     def advance(self, key: str, tally: Tally) -> None:
         """Record that another batch of a unit is done."""
         if key in self._running:
-            self._running[key] = (self._running[key][0], tally)
+            unit, _, started = self._running[key]
+            self._running[key] = (unit, tally, started)
         self.refresh()
 
     def finish(self, unit: Unit, receipt: Receipt, seconds: dict[str, float]) -> None:
         """Record that a unit has its receipt."""
         self.drop(unit.key)
         self._count(receipt)
-        self._done_bytes += unit.num_bytes
+        self.finished_bytes += unit.num_bytes
         read = sum(counts.record_bytes for counts in receipt.counts.values())
         self._ratio = unit.num_bytes / read if read else self._ratio
         for stage, spent in seconds.items():
@@ -142,10 +163,10 @@ class ProgressBoard:
 
     def snapshot(self) -> Snapshot:
         """Return the current progress."""
-        sums, done_bytes = msgspec.structs.replace(self._totals), self._done_bytes
-        for unit, tally in self._running.values():
+        sums, done_bytes = msgspec.structs.replace(self._totals), self.finished_bytes
+        for unit, tally, _ in self._running.values():
             sums.add(tally)
-            done_bytes += min(int(tally.bytes * self._ratio), unit.num_bytes)
+            done_bytes += self._done_of(unit, tally)
         return Snapshot(
             elapsed_seconds=time.monotonic() - self._started,
             done_bytes=min(done_bytes, self.total_bytes),
@@ -162,7 +183,23 @@ class ProgressBoard:
             resumed_bytes=self._resumed_bytes,
             resumed=self._resumed,
             num_awaited=self.num_awaited,
+            rejected_by_reason=dict(self.rejected),
+            stage_seconds={name: round(spent, 3) for name, spent in self.seconds.items()},
         )
+
+    def last_unit(self) -> RunningUnit | None:
+        """Return the running unit that will end last. None before any has progress."""
+        now = time.monotonic()
+        found = [
+            RunningUnit(unit.key, now - started, (now - started) * (unit.num_bytes / done - 1))
+            for unit, tally, started in self._running.values()
+            if (done := self._done_of(unit, tally))
+        ]
+        return max(found, key=lambda unit: unit.left_seconds, default=None)
+
+    def _done_of(self, unit: Unit, tally: Tally) -> int:
+        """Return the input bytes on disk that a running unit has read."""
+        return min(int(tally.bytes * self._ratio), unit.num_bytes)
 
     @property
     def peak_bytes(self) -> int:
@@ -175,7 +212,10 @@ class ProgressBoard:
         return max(self._peak_memory, resident if resident > self._resident_before else 0)
 
     def _count(self, receipt: Receipt) -> None:
+        self.disk_bytes += sum(file.bytes for file in receipt.files)
         for each in receipt.counts.values():
+            for reason, number in each.rejected.items():
+                self.rejected[reason] = self.rejected.get(reason, 0) + number
             self._totals.add(
                 Tally(
                     bytes=each.record_bytes,

@@ -143,7 +143,7 @@ class Running(Generic[R]):
         known = present(store, keys, attempt, versions(), share=self.share, alone=self.alone)
         with known as (claims, beat):
             claims.refresh({item.key for item in task.items if self.ledger.is_finished(item)})
-            board.listeners.append(lambda shot: beat.tell(shot, board.num_recycled, claims.mine))
+            board.listeners.append(lambda shot: beat.tell(shot, board, claims.mine))
             yield claims
 
     def _phase(self, engine: str) -> Phase:

@@ -32,7 +32,7 @@ def beat_into(store: MemoryStore) -> HeartBeat:
 
 @pytest.fixture(autouse=True)
 def fast_heart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(agents, "BEAT_SECONDS_ALONE", 0.01)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

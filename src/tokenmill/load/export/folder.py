@@ -3,6 +3,7 @@
 Beside the output `rows/` lies `.rows.unfinished/`, which one process holds at a time:
 
 begun.json          what is exported; another export does not continue this one
+progress.json       how far it is; only for display
 rows/               output files
 receipts/STEM.json  the files of one finished stem, which are on the disk, with their digests
 partitions/         rows that were read and are in no file yet; they are lost if it is stopped
@@ -17,11 +18,14 @@ import contextlib
 import logging
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from tokenmill.core.errors import OutputConflictError, TokenmillError, VerificationError
 from tokenmill.core.records import Advance
@@ -33,16 +37,21 @@ from tokenmill.store.files import (
     remove_folder,
     remove_leftover,
     write_atomically,
+    written_beside,
 )
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.ownership import TEMPORARY, refuse_strangers
 
 LOGGER = logging.getLogger(__name__)
 _FILES = re.compile(
-    r"begun\.json|receipts/rows-\d+-\d+\.json|partitions/\d+\.\w+"
+    r"(begun|progress)\.json|receipts/rows-\d+-\d+\.json|partitions/\d+\.\w+"
     rf"|(rows|replaced)/(export\.json|rows-\d+-\d+\.[^/]+)|(\w+/)?{TEMPORARY}"
 )
 """The files in the work folder."""
+
+
+REPORT_SECONDS = 2.0
+PROGRESS_NAME = "progress.json"
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +68,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     files: list[FileEntry]
     digest: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far an export is: bytes of a stage, and when that was, in seconds since 1970."""
+
+    stage: Annotated[str, Meta(max_length=100)]
+    done: Annotated[int, Meta(ge=0, le=2**62)]
+    total: Annotated[int, Meta(ge=0, le=2**62)]
+    clock: Annotated[float, Meta(ge=0, le=1e12)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,21 @@ class Unfinished:
         for folder in (self.folder / "receipts", self.rows):
             folder.mkdir(exist_ok=True)
         self._keep_what_is_whole(advance)
+
+    def reporting(self, advance: Advance) -> Advance:
+        """Return `advance`, which now also stores the progress, every two seconds."""
+        stored_at, path = 0.0, self.folder / PROGRESS_NAME
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal stored_at
+            if time.monotonic() - stored_at >= REPORT_SECONDS:
+                stored_at = time.monotonic()
+                data = canonical_json(Progress(stage, done, total, time.time()))
+                with contextlib.suppress(OSError), written_beside(path, data, durable=False) as new:
+                    new.replace(path)
+            advance(stage, done, total)
+
+        return report
 
     def finished(self, stem: str) -> list[FileEntry] | None:
         """The files of a stem, if they are complete."""

@@ -136,6 +136,7 @@ def export(
     _warn_of_mask(reader, wanted)
     doing = "write the rows"
     with storage_errors(doing, out), unfinished(out) as work, storage_errors(doing, out):
+        advance = work.reporting(advance)
         work.begin(begun, overwrite=overwrite, advance=advance)
         kept = work.num_finished()
         files = [file for each in series for file in _export(each, reader, work, wanted, advance)]

@@ -23,7 +23,7 @@ def resource(name: str) -> str:
 def whole_page(title: str, parts: Sequence[Html]) -> str:
     """A self-contained page: it loads nothing, and runs only the scripts of this package."""
     scripts = [resource("plot.min.js"), resource("page.js")]
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    allowed = " ".join(f"'sha256-{digest_of(script)}'" for script in scripts)
     # Plot writes styles into the pictures that it draws.
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'"
     head = [
@@ -44,5 +44,6 @@ def whole_page(title: str, parts: Sequence[Html]) -> str:
     return f'<!doctype html>\n<html lang="en">\n{joined(inside)}\n</html>\n'
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def digest_of(text: str) -> str:
+    """The digest of a script or a style as policies write it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

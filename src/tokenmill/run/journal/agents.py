@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from tokenmill.core.errors import StorageError
 from tokenmill.run.launch import AgentShare
-from tokenmill.run.progress import Snapshot
+from tokenmill.run.progress import ProgressBoard, RunningUnit, Snapshot
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
 from tokenmill.store.objects.object_store import ObjectStore
@@ -32,6 +32,8 @@ MAX_STATE_BYTES = 1 << 20
 MAX_ITEMS = 1000
 """The most items that a beat names."""
 BEAT_SECONDS = 20.0
+BEAT_SECONDS_ALONE = 2.0
+"""The time between beats of a process that is not one of many."""
 LAST_BEAT_SECONDS = 5.0
 """How long an agent waits until its last beat is stored."""
 LOOK_SECONDS = 20.0
@@ -56,8 +58,14 @@ def place_of(agent: str) -> str:
     return agent.rpartition("-")[0]
 
 
+_Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
+
 class Tallies(msgspec.Struct, frozen=True, kw_only=True):
-    """The work that an agent has done since it started, and the items that it holds."""
+    """The work that an agent has done, and the items that it holds.
+
+    If it began alone, all includes what earlier attempts had finished, and those have ended.
+    """
 
     documents: _Count = 0
     tokens: _Count = 0
@@ -67,6 +75,21 @@ class Tallies(msgspec.Struct, frozen=True, kw_only=True):
     """Input bytes on disk of the whole build."""
     items: Annotated[list[_Text], Meta(max_length=10_000)] = []
     """The items that it holds."""
+    alone: bool = False
+    resumed_bytes: _Count = 0
+    """The part of `bytes_done` that earlier attempts had finished."""
+    finished_bytes: _Count = 0
+    """Input bytes on disk of finished units."""
+    disk_bytes: _Count = 0
+    """Bytes of the files of finished units."""
+    rejected: Annotated[dict[_Text, _Count], Meta(max_length=100)] = {}
+    """Rejected records of finished units, by reason."""
+    stages: Annotated[dict[_Text, _Seconds], Meta(max_length=100)] = {}
+    """Seconds of all workers by stage."""
+    last_unit: RunningUnit | None = None
+    """The running unit that will end last."""
+    memory_bytes: _Count = 0
+    """The memory of the agent and its workers."""
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +100,12 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     host: _Text = ""
     pid: _Count = 0
     workers: _Count = 0
-    seconds: Annotated[float, Meta(ge=0, le=1e12)] = 0
+    seconds: _Seconds = 0
     """How long the agent has been running."""
-    clock: Annotated[float, Meta(ge=0, le=1e12)] = 0
+    clock: _Seconds = 0
     """Seconds since 1970 by the agent's clock. Only for display."""
+    beat_seconds: _Seconds = BEAT_SECONDS
+    """The time between two beats."""
     versions: dict[_Text, _Text] = {}
     attempt: Attempt | None = None
     tallies: Tallies = Tallies()
@@ -139,36 +164,49 @@ def attempts_of(store: ObjectStore) -> list[Attempt]:
 
 
 class HeartBeat:
-    """Replaces this agent's state every 20 s, from before the first claim to the end.
+    """Replaces this agent's state every few seconds, from before the first claim to the end.
 
     An error of the store does not end the build. Others may take the agent for dead, which only
     costs time.
     """
 
     def __init__(
-        self, store: ObjectStore, agent: str, attempt: Attempt, versions: dict[str, str]
+        self,
+        store: ObjectStore,
+        agent: str,
+        attempt: Attempt,
+        versions: dict[str, str],
+        *,
+        one_of_many: bool = False,
+        alone: bool = False,
     ) -> None:
-        self.tallies = Tallies()
+        self.tallies = Tallies(alone=alone)
         """The contents of the next beat. Any thread may replace the object."""
         self.attempt = attempt
-        self._before: Snapshot | None = None
-        """The progress of the build when this agent started."""
+        self._beat_seconds = BEAT_SECONDS if one_of_many else BEAT_SECONDS_ALONE
         self._store, self._agent, self._versions = store, agent, versions
         self._started = time.monotonic()
         self._counter, self._left = 0, ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
 
-    def tell(self, snapshot: Snapshot, num_recycled: int, items: Collection[str]) -> None:
+    def tell(self, snapshot: Snapshot, board: ProgressBoard, items: Collection[str]) -> None:
         """Put the agent's progress and the items that it holds into the next beat."""
-        before = self._before = self._before or snapshot
-        self.attempt.recycled_workers = num_recycled
+        self.attempt.recycled_workers = board.num_recycled
         self.tallies = Tallies(
-            documents=max(snapshot.documents - before.documents, 0),
-            tokens=max(snapshot.tokens - before.tokens, 0),
-            bytes_done=max(snapshot.done_bytes - snapshot.resumed_bytes, 0),
+            documents=snapshot.documents,
+            tokens=snapshot.tokens,
+            bytes_done=snapshot.done_bytes,
             bytes_total=snapshot.total_bytes,
             items=sorted(items)[:MAX_ITEMS],
+            alone=self.tallies.alone,
+            resumed_bytes=snapshot.resumed_bytes,
+            finished_bytes=board.finished_bytes,
+            disk_bytes=board.disk_bytes,
+            rejected=snapshot.rejected_by_reason,
+            stages=snapshot.stage_seconds,
+            last_unit=board.last_unit(),
+            memory_bytes=snapshot.memory_bytes,
         )
 
     def begin(self) -> None:
@@ -186,7 +224,7 @@ class HeartBeat:
             self._thread.join(LAST_BEAT_SECONDS)
 
     def _run(self) -> None:
-        while not self._ending.wait(BEAT_SECONDS):
+        while not self._ending.wait(self._beat_seconds):
             self._beat()
         self._beat()
 
@@ -200,6 +238,7 @@ class HeartBeat:
             workers=self.attempt.workers,
             seconds=round(time.monotonic() - self._started, 3),
             clock=round(time.time(), 3),
+            beat_seconds=self._beat_seconds,
             versions=self._versions,
             attempt=self.attempt,
             tallies=self.tallies,

@@ -347,7 +347,7 @@ def present(
     Set `alone` if this process is the only one that holds the lock of the output.
     """
     agent = new_agent(share)
-    beat = HeartBeat(store, agent, attempt, versions)
+    beat = HeartBeat(store, agent, attempt, versions, one_of_many=share is not None, alone=alone)
     alone = alone and all(state.host == socket.gethostname() for state in states(store))
     claims = Claims(store, agent, items, time.monotonic, share=share, alone=alone)
     beat.begin()

@@ -266,7 +266,10 @@ class LimitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of processes, memory and folders. You can change these when you resume a build."""
+    """Options of processes, memory, folders and metrics.
+
+    You can change these when you resume a build.
+    """
 
     workers: Annotated[
         Positive | None, about("worker processes (default: 80% of the physical cores)")
@@ -286,6 +289,10 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             "folder for files before they are uploaded to a bucket (default: the "
             "system's temporary folder)"
         ),
+    ] = None
+    metrics: Annotated[
+        str | None,
+        about("file for metrics, for Prometheus: corpus.prom", metavar="FILE"),
     ] = None
 
 

@@ -1,0 +1,122 @@
+"""What people read of the progress of a run: facts and rows, for terminals and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenmill.core.values import counted, duration_text, size_text
+from tokenmill.reports.status import AgentStatus, BuildStatus
+
+AGENT_HEADER = ("agent", "host", "state", "workers", "speed", "tokens", "items")
+STAGES = ("read", "encode", "write", "fsync", "audit")
+MOST_REASONS = 8
+"""The most reasons that are named."""
+LEAST_STAGE = 0.005
+"""The least share of the workers' time that is named."""
+LOW_DISK = 1.1
+"""Less free space than this multiple of what is still to be written is a warning."""
+
+
+def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a run, as names and values."""
+    if status.state == "complete":
+        yield "dataset", status.dataset_id
+    if status.kind == "export":
+        if status.state == "complete":
+            yield "rows", f"{status.documents:,}"
+        yield "files", f"{status.units_done:,}"
+    else:
+        yield from _amounts(status)
+    if status.bytes_total:
+        share = f"{status.bytes_done / status.bytes_total:.1%}"
+        yield "done", f"{size_text(status.bytes_done)} of {size_text(status.bytes_total)}, {share}"
+    if status.kind == "build":
+        yield from _work(status)
+    if status.rejected:
+        yield "rejected", _rejected(status.rejected)
+    if status.disk_bytes:
+        yield "disk", _disk(status)
+    if status.memory_bytes:
+        yield "memory", size_text(status.memory_bytes)
+    if stages := _stages(status.stages):
+        yield "worker time", stages
+    yield from _troubles(status)
+
+
+def _amounts(status: BuildStatus) -> Iterator[tuple[str, str]]:
+    if status.state == "complete":
+        yield "shards", f"{status.units_done:,}"
+    if status.state == "under way" and not status.documents:
+        yield "documents", "none reported yet"
+        return
+    yield "documents", f"{status.documents:,}"
+    yield "tokens", f"{status.tokens:,}"
+
+
+def _work(status: BuildStatus) -> Iterator[tuple[str, str]]:
+    if status.state != "under way":
+        return
+    if status.eta_seconds is not None:
+        yield "time left", duration_text(status.eta_seconds)
+    taken_over = f", {status.items_taken_over:,} taken over" if status.items_taken_over else ""
+    done = f"{status.units_done:,} done" if status.units_done else "none done yet"
+    yield "units", f"{done}; {counted(status.items_claimed, 'item')} claimed{taken_over}"
+    if (unit := status.last_unit) is not None:
+        ran, left = duration_text(unit.seconds), duration_text(unit.left_seconds)
+        yield "ends last", f"unit {unit.key}: {left} left after {ran}"
+
+
+def _rejected(rejected: dict[str, int]) -> str:
+    reasons = [f"{reason} {number:,}" for reason, number in rejected.items()][:MOST_REASONS]
+    more = len(rejected) - len(reasons)
+    listed = "; ".join([*reasons, *([f"{counted(more, 'other reason')}"] if more else [])])
+    return f"{counted(sum(rejected.values()), 'record')}: {listed}"
+
+
+def _disk(status: BuildStatus) -> str:
+    parts = [f"{size_text(status.disk_bytes)} written"]
+    if status.disk_bytes_at_end is not None:
+        parts.append(f"about {size_text(status.disk_bytes_at_end)} at the end")
+    if status.disk_bytes_free is not None:
+        parts.append(f"{size_text(status.disk_bytes_free)} free")
+        if (
+            (status.disk_bytes_at_end or 0) - status.disk_bytes
+        ) * LOW_DISK > status.disk_bytes_free:
+            parts.append("the disk may become full")
+    return ", ".join(parts)
+
+
+def _stages(stages: dict[str, float]) -> str:
+    """The shares of the stages of units, the largest first."""
+    spent = {name: seconds for name, seconds in stages.items() if name in STAGES}
+    total = sum(spent.values()) or 1.0
+    shares = {name: seconds / total for name, seconds in spent.items()}
+    return ", ".join(f"{name} {x:.0%}" for name, x in shares.items() if x >= LEAST_STAGE)
+
+
+def _troubles(status: BuildStatus) -> Iterator[tuple[str, str]]:
+    for failure in status.failures:
+        first = failure.error.partition("\n")[0]
+        yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"
+    for source, why in sorted(status.damaged.items()):
+        yield "damaged", f"source {source}: {why}"
+
+
+def agents_by_state(status: BuildStatus) -> list[AgentStatus]:
+    """Return the agents, those at work first."""
+    order = ("at work", "silent", "left")
+    return sorted(status.agents, key=lambda agent: (order.index(agent.state), agent.agent))
+
+
+def agent_row(agent: AgentStatus) -> tuple[str, ...]:
+    """Return the cells of an agent; see `AGENT_HEADER`."""
+    state, has_left = agent.state, agent.state == "left"
+    if agent.is_straggler:
+        state = "slow"
+    elif has_left:
+        state = f"left: {agent.why[:40]}"
+    elif agent.state == "silent":
+        state = f"silent for {duration_text(agent.said_seconds_ago)}"
+    speed = f"{size_text(agent.bytes_per_second)}/s" if agent.bytes_per_second else "-"
+    held = "-" if has_left else str(len(agent.items))
+    return agent.agent, agent.host, state, str(agent.workers), speed, f"{agent.tokens:,}", held
