@@ -19,7 +19,6 @@ from tokenmill.cli.summary import (
 from tokenmill.cli.tables import fact_lines, next_text
 from tokenmill.core.values import counted, size_text
 from tokenmill.run.tasks.count import CountReport, CountTask
-from tokenmill.store.manifest import Run
 
 MAX_SHOWN_GROUPS = 12
 GROUP_COUNTS = ("words", "occurrences", "bytes", "left_out")
@@ -63,7 +62,11 @@ def _lines(report: CountReport, startup: float, verbose: bool) -> list[str]:
         size = f"{left_out.occurrences:,} occurrences, {size_text(left_out.bytes)}"
         facts.append(("left out", f"{what}: {size}"))
     if report.run is not None:
-        facts.append(("split by", _audited(report.run)))
+        engine = report.run.engine
+        checked = "which defines the split"
+        if engine != "library":
+            checked = audited_text(report.run, "the library")
+        facts.append(("split by", f"{engine}, {checked}"))
     if report.run is not None and (shot := report.snapshot) is not None:
         facts += [*reused_facts(report.reused), speed_fact(shot, report.run, "words")]
         facts += time_facts(shot, report.run, startup, verbose=verbose)
@@ -87,12 +90,6 @@ def _word_facts(report: CountReport) -> Iterator[tuple[str, str]]:
         yield "", f"{group.name}: {shown}"
     if more := len(groups) - MAX_SHOWN_GROUPS:
         yield from [("", f"... and {more:,} more")] if more > 0 else []
-
-
-def _audited(run: Run) -> str:
-    if run.engine == "library":
-        return "library, which defines the split"
-    return f"{run.engine}, {audited_text(run, 'the library')}"
 
 
 def _values(report: CountReport) -> dict[str, object]:

@@ -91,7 +91,10 @@ class Fetcher:
         if self._pid != os.getpid():  # a thread of the parent may have held it
             self._lock = threading.RLock()
         with self._lock:
-            self._of_this_process()
+            if self._pid != os.getpid():
+                self._forget()
+                self._pid = os.getpid()
+                self._start()
             yield
 
     def __reduce__(self) -> tuple[type[Fetcher], tuple[str]]:
@@ -183,12 +186,6 @@ class Fetcher:
         answers = (self._answers.get(number) for number in numbers)
         has_failed = any(each is not None and each.failure is not None for each in answers)
         return not has_failed and any(number in self._running for number in numbers)
-
-    def _of_this_process(self) -> None:
-        if self._pid != os.getpid():
-            self._forget()
-            self._pid = os.getpid()
-            self._start()
 
     def _forget(self) -> None:
         self._running: dict[int, Request] = {}
