@@ -135,7 +135,7 @@ def _drawn(run: Watched, columns: int) -> Iterator[str]:
         shown, top = run.curve[4 - columns :], max(run.curve) or 1.0
         levels = (round(max(speed, 0.0) / top * (len(LEVELS) - 1)) for speed in shown)
         yield f"  {''.join(LEVELS[level] for level in levels)}"
-    yield from fact_lines(facts, 12)
+    yield from fact_lines(facts, max((len(name) for name, _ in facts), default=0) + 2)
     agents = agents_by_state(run.status) if run.status is not None else []
     if len(agents) > 1:
         yield from ("", *table_lines(AGENT_HEADER, [*map(agent_row, agents)]))

@@ -23,7 +23,7 @@ NUM_BLOCKS = 8
 QUANTILES = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89)
 """Of Student's t distribution with 1 to 7 degrees of freedom: 90 % lie between minus and plus."""
 LEAST_ERROR = 0.05
-"""The least error of a speed, as a share of it."""
+"""The least standard error of a speed, as a share of it."""
 MAX_POINTS = 3600
 """The most points that are kept: two hours of reports every two seconds."""
 
@@ -61,7 +61,7 @@ def remaining(
     if blocks > 1:
         further = max(seconds / (window / blocks), 1.0)
         spread = float(rates.std(ddof=1)) * (1 / blocks + 1 / further) ** 0.5
-        error = max(QUANTILES[blocks - 2] * spread, LEAST_ERROR * rate)
+        error = QUANTILES[blocks - 2] * max(spread, LEAST_ERROR * rate)
     longer = max(longest_unit / seconds, 1.0) if seconds else 1.0
     most = left / (rate - error) * longer if error < rate else None
     return Remaining(seconds * longer, left / (rate + error) * longer, most)

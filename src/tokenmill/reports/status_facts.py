@@ -11,6 +11,8 @@ AGENT_HEADER = ("agent", "host", "state", "workers", "speed", "tokens", "items")
 STAGES = ("read", "encode", "write", "fsync", "audit")
 MOST_REASONS = 8
 """The most reasons that are named."""
+LEAST_LEFT = 5.0
+"""The least seconds for which it is worth knowing which unit ends last."""
 LEAST_STAGE = 0.005
 """The least share of the workers' time that is named."""
 LOW_DISK = 1.1
@@ -19,6 +21,9 @@ LOW_DISK = 1.1
 
 def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, as names and values."""
+    if status.bytes_total:
+        share = f"{status.bytes_done / status.bytes_total:.1%}"
+        yield "done", f"{size_text(status.bytes_done)} of {size_text(status.bytes_total)}, {share}"
     if status.state == "complete":
         yield "dataset", status.dataset_id
     if status.kind == "export":
@@ -27,9 +32,6 @@ def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "files", f"{status.units_done:,}"
     else:
         yield from _amounts(status)
-    if status.bytes_total:
-        share = f"{status.bytes_done / status.bytes_total:.1%}"
-        yield "done", f"{size_text(status.bytes_done)} of {size_text(status.bytes_total)}, {share}"
     if status.kind == "build":
         yield from _work(status)
     if status.rejected:
@@ -61,9 +63,9 @@ def _work(status: BuildStatus) -> Iterator[tuple[str, str]]:
     taken_over = f", {status.items_taken_over:,} taken over" if status.items_taken_over else ""
     done = f"{status.units_done:,} done" if status.units_done else "none done yet"
     yield "units", f"{done}; {counted(status.items_claimed, 'item')} claimed{taken_over}"
-    if (unit := status.last_unit) is not None:
+    if (unit := status.last_unit) is not None and unit.left_seconds > LEAST_LEFT:
         ran, left = duration_text(unit.seconds), duration_text(unit.left_seconds)
-        yield "ends last", f"unit {unit.key}: {left} left after {ran}"
+        yield "ends last", f"unit {unit.key}: it has run for {ran}, {left} left"
 
 
 def _rejected(rejected: dict[str, int]) -> str:

@@ -76,6 +76,8 @@ class Watched:
 
 def run_facts(run: Watched) -> Iterator[tuple[str, str]]:
     """Yield what is known of a build or an export, as names and values."""
+    known = list(status_facts(run.status)) if run.status is not None else []
+    yield from (fact for fact in known if fact[0] == "done")
     if (left := run.remaining) is not None:
         most = f"to {duration_text(left.most)}" if left.most is not None else "or much longer"
         yield (
@@ -86,8 +88,7 @@ def run_facts(run: Watched) -> Iterator[tuple[str, str]]:
     if num_bytes:
         also = f" and {rounded(tokens)} tokens" if tokens else ""
         yield "speed", f"{size_text(num_bytes, rounded)}{also} a second"
-    if run.status is not None:
-        yield from (fact for fact in status_facts(run.status) if fact[0] != "time left")
+    yield from (fact for fact in known if fact[0] not in ("done", "time left"))
 
 
 class Run:

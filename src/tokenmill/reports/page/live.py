@@ -67,7 +67,8 @@ def _body(run: Watched) -> Iterator[Html]:
         yield share_bar(run.share, f"{run.share:.0%} done")
     if len(run.curve) > 1:
         most = f"speed over time: at most {size_text(max(run.curve), rounded)} a second"
-        picture = curve(run.curve, f"{duration_text(run.curve_seconds)} before", "last", most)
+        since = f"{duration_text(run.curve_seconds)} before"
+        picture = curve(run.curve, since, "last report", most)
         yield element("figure", picture, element("figcaption", escaped(most)))
     yield facts(run_facts(run))
     if agents := agents_by_state(run.status):
