@@ -18,9 +18,9 @@ from prometheus_client.openmetrics import parser as open_metrics
 from tokenmill.core.errors import UserError
 from tokenmill.store.open_metrics import MAX_LABELS, Family, MetricsFile, bounded
 
-HOSTILE = 'a"b\\c\nd}\r# EOF\x1b[31m\u202e\udc80 é'
-SHOWN = 'a"b\\c\nd}\\x0d# EOF\\x1b[31m\\u202e\\udc80 é'
-WRITTEN = r"a\"b\\c\nd}\\x0d# EOF\\x1b[31m\\u202e\\udc80 é"
+HOSTILE = 'a"b\\c\nd}\x07# EOF\x1b[31m\u202e\udc80 é'
+SHOWN = 'a"b\\c\nd}\\x07# EOF\\x1b[31m\\u202e\\udc80 é'
+WRITTEN = r"a\"b\\c\nd}\\x07# EOF\\x1b[31m\\u202e\\udc80 é"
 FAMILIES = [
     Family("read_bytes", "counter", "Bytes read.", 5),
     Family("progress_ratio", "gauge", "Share done.", 0.5),
