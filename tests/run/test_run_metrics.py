@@ -61,7 +61,7 @@ def test_a_build_leaves_what_it_did(source: Path, tokenizer_path: Path, tmp_path
         "read_bytes": {total: report.manifest.totals.record_bytes},
         "written_bytes": {total: 2 * tokens},
         "progress_ratio": {total: 1},
-        "stage_progress_ratio": {("corpus", "packing"): 1},
+        "stage_progress_ratio": {("corpus", "packing"): 1, ("corpus", "writing"): 1},
         "finished": {total: 1},
     }
     assert {name: found[f"tokenmill_build_{name}"] for name in wanted} == wanted
@@ -98,11 +98,13 @@ def test_every_callback_reaches_the_file_and_whoever_listened_before(tmp_path: P
         on_pack=lambda *progress: heard.append(progress),
     )
     download = FetchProgress(done_bytes=1, total_bytes=4, done_files=0, num_files=1)
-    with writing_metrics(events, str(path), "build") as listening:
+    stopped = pytest.raises(KeyboardInterrupt)
+    with stopped, writing_metrics(events, str(path), "build") as listening:
         assert names_in(values_in(path), "tokenmill_build_") == AT_ALL_TIMES
         listening.on_download(download)
         listening.on_progress(SNAPSHOT)
         listening.on_pack("packing", 1, 2)
+        raise KeyboardInterrupt
     assert heard == [download, SNAPSHOT, ("packing", 1, 2)]
     found = values_in(path)
     stages = {("corpus", "download"): 0.25, ("corpus", "packing"): 0.5}

@@ -43,7 +43,7 @@ def writing_metrics(
             on_download=metrics.download,
             on_pack=metrics.advance,
         )
-        metrics.has_finished = True
+        metrics.finish()
     finally:
         metrics.file.write(metrics.families())
 
@@ -56,11 +56,11 @@ class _RunMetrics(Generic[P]):
     ) -> None:
         agent = None if share is None else ("agent", share.index)
         self.file = MetricsFile(path, f"tokenmill_{noun}", agent)
-        self.has_finished = False
+        self._has_finished = False
         self._noun, self._events, self._is_agent = noun, events, share is not None
         self._snapshot: Snapshot | None = None
         self._stages: dict[str, float] = {}
-        """The finished shares of stages before the first and after the last unit."""
+        """The finished shares of stages before the first unit and after the last."""
 
     def offer(self) -> None:
         """Write the file if it is due."""
@@ -82,9 +82,13 @@ class _RunMetrics(Generic[P]):
         self._stages[stage] = done / max(total, 1)
         self.offer()
 
+    def finish(self) -> None:
+        """Note that the run has ended without an error, and so have all its stages."""
+        self._has_finished, self._stages = True, dict.fromkeys(self._stages, 1)
+
     def families(self) -> list[Family]:
         """Return all metrics that are known so far."""
-        has_finished, stages = int(self.has_finished), dict(self._stages)
+        has_finished, stages = int(self._has_finished), dict(self._stages)
         families = [
             Family("finished", "gauge", "1 once it has ended without an error.", has_finished),
             Family("stage_progress_ratio", "gauge", "Finished share of a stage.", stages, "stage"),
