@@ -8,6 +8,8 @@
 - steps: how long a step of 5 ms waits for its batch, with and without a thread that prepares
   batches (`prefetch`), and with a DataLoader worker. Steps sleep like those of a GPU, compute in
   PyTorch, or run in Python, which blocks the thread;
+- stats: what `loader.stats()` costs for each batch, in the trainer and in the thread that prepares
+  batches, as a share of a step of 1 ms;
 - resume: seconds from opening in a new process to the first batch after half an epoch;
 - maps: batches of a dataset of many shards, with all or fewer of them mapped at once;
 - cold: epochs after the dataset's pages were dropped, shuffled globally and by blocks;
@@ -46,6 +48,7 @@ from loader_runs import (
     run_epoch,
     run_first,
     run_maps,
+    run_stats,
     run_steps,
     write_rows,
     write_sparse,
@@ -340,6 +343,20 @@ def part_steps(options: argparse.Namespace) -> None:
         print(measure.table(header, rows), flush=True)
 
 
+def part_stats(options: argparse.Namespace) -> None:
+    """What counts and waits cost: the least of all rounds."""
+    rows = []
+    for length, batch_size in options.shapes:
+        plan = run(own_command(make_plan, folder=str(options.dataset), length=length))
+        arguments = {"plan": plan, "batch_size": batch_size, "rounds": options.rounds}
+        found = run(own_command(run_stats, folder=str(options.dataset), **arguments))
+        for part, seconds in found.items():
+            cells = [f"{length:,} x {batch_size}", part, f"{1e6 * min(seconds):.2f}"]
+            rows.append([*cells, f"{min(seconds) / 1e-3:.2%}"])
+    print("\n## Stats: cost of a batch, beside a step of 1 ms\n")
+    print(measure.table(["shape", "who", "us", "of the step"], rows), flush=True)
+
+
 def part_maps(options: argparse.Namespace) -> None:
     """Shards mapped at once: all of them, or as many as descriptors of Python's mmap allow."""
     folder, limits = options.work / "many", [options.many_shards, *options.mapped]
@@ -415,6 +432,7 @@ def ratio_of(group: Sequence[dict], others: Sequence[dict], field: str) -> str:
 
 
 PARTS = {"bound": part_bound, "steps": part_steps, "peers": part_peers, "resume": part_resume}
+PARTS["stats"] = part_stats
 PARTS |= {"cold": part_cold, "maps": part_maps, "huge": part_huge}
 
 

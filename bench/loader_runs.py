@@ -290,6 +290,38 @@ def run_steps(
     return {"waits": waits, "step": STEP_SECONDS}
 
 
+def run_stats(folder: str, plan: str, batch_size: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds that counting and measuring take for a batch, by who spends them."""
+    import timeit
+
+    import tokenmill
+    from tokenmill.load.stats import Meter, Timed
+
+    batches = tokenmill.open(folder).batches(plan, batch_size=batch_size, epochs=None)
+    held = list(itertools.islice(batches.every(1, 0), 40))  # until functions are compiled
+    whole = batches._existing(40)
+    rows = batches._content(whole, batches._dealt(whole)[0]).rows.segmentation
+    made, meter = Meter(), Meter()
+    plain = itertools.repeat(held[-1])
+    timed = Timed(plain, meter)
+
+    def count() -> None:
+        made.add_rows(rows)
+        made.take_counts()
+
+    def take() -> None:
+        next(timed)
+        meter.add_counts(counts)
+
+    made.add_rows(rows)
+    counts = made.take_counts()
+    parts = {"thread": count, "trainer": take, "stats()": batches.stats}
+    return {
+        name: [seconds / 1000 for seconds in timeit.repeat(part, number=1000, repeat=rounds)]
+        for name, part in parts.items()
+    }
+
+
 def run_maps(folder: str, plan: str, limits: Sequence[int], rounds: int) -> dict[str, Any]:
     """CPU seconds of a batch with so many shards mapped at once, round by round, in turn."""
     import tokenmill
@@ -463,7 +495,7 @@ def write_sparse(folder: Path, model: Path, num_shards: int, shard_tokens: int) 
     write_manifest(folder, manifest)
 
 
-RUNS = (run_bound, run_epoch, run_first, run_maps, run_steps)
+RUNS = (run_bound, run_epoch, run_first, run_maps, run_stats, run_steps)
 RUNS += (write_rows, make_plan, write_sparse)
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tokenmill.cli import COMMANDS, parser_for
+from tokenmill.cli import ACTIONS, COMMANDS, parser_for
 from tokenmill.cli.parser import Parser
-from tokenmill.cli.tokenizers import ACTIONS
 from tokenmill.core.options import options_of
 from tokenmill.core.values import valid_values
 
@@ -92,9 +91,9 @@ def _command_line() -> str:
 
 def _command(name: str, summary: str) -> str:
     parts = [f"## tokenmill {name}\n\n{summary[0].upper()}{summary[1:]}.\n"]
-    if name != "tokenizer":
+    if name not in ACTIONS:
         return "\n".join([*parts, _help(parser_for(name))])
-    for action in ACTIONS:
+    for action in ACTIONS[name]:
         parts.append(f"### tokenmill {name} {action}\n\n{_help(parser_for(name, action))}")
     return "\n".join(parts)
 

@@ -1,9 +1,10 @@
-"""`tokenmill bench`: every arrangement in processes of its own, and ids that are compared."""
+"""`tokenmill bench`: engines, whose ids are compared, and loaders."""
 
 from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tokenmill
 from conftest import TEXTS, Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, UserError
 from tokenmill.encode.engine_ranking import rank_engines
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.reports import bench
+from tokenmill.reports import bench, loader_bench
 from tokenmill.reports.bench import Arrangement, arrangements_for, take_documents
+from tokenmill.reports.loader_bench import LoaderRow, arrangements
 
 SINGLE = Arrangement(encoder="tokenizers", batch_size=1)
 BATCH = Arrangement(encoder="tokenizers", batch_size=2, threads=2)
@@ -177,3 +180,84 @@ def test_wrong_options_are_refused(
     arguments = ["bench", "tokenizers", "--tokenizer", str(tokenizer_path), *option.split()]
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"tokenmill: {what}")
+
+
+# Loaders.
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    path = write_jsonl(folder / "a.jsonl", TEXTS * 20)
+    dataset = tokenmill.build(path, tokenizer_path, folder / "dataset", workers=1).dataset
+    tokenmill.pack(dataset, sequence_length=64)
+    return dataset.folder
+
+
+def test_the_simplest_arrangements_of_a_loader_come_first() -> None:
+    def shapes(num_cores: int, *, is_remote: bool) -> list[tuple[int, int, int]]:
+        rows = arrangements(num_cores, is_remote=is_remote)
+        return [(row.workers, row.prefetch, row.prefetch_steps) for row in rows]
+
+    assert shapes(3, is_remote=False) == [(0, 2, 0), (0, 8, 0), (1, 2, 0), (2, 2, 0)]
+    assert shapes(1, is_remote=True) == [
+        *((0, 2, 8), (0, 2, 32)),
+        *((0, 8, 8), (0, 8, 32)),
+        *((1, 2, 8), (1, 2, 32)),
+    ]
+
+
+def waiting(monkeypatch: pytest.MonkeyPatch, *shares: float) -> None:
+    """Have arrangements wait for these shares of the time, one after another."""
+    found = iter(shares)
+
+    def measured(row: LoaderRow, *_: object) -> LoaderRow:
+        figures = {"first_seconds": 0.5, "fastest_seconds": 0.004, "wait_share": next(found)}
+        return replace(row, **figures)
+
+    monkeypatch.setattr(loader_bench, "_measured", measured)
+    monkeypatch.setattr(loader_bench, "usable_cores", lambda: 1)
+
+
+def test_the_first_arrangement_that_keeps_up_is_named(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    waiting(monkeypatch, 0.2, 0.003)
+    assert main(["bench", "loader", str(corpus), "--step-ms", "50"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "workers      ahead  wait per step  share  fastest step  first batch",
+        "0        2 batches        0.00 ms  20.0%       4.00 ms       0.50 s",
+        "0        8 batches        0.00 ms   0.3%       4.00 ms       0.50 s",
+        "",
+        "keeps up: 0.3% of a 50 ms step is waiting, with 0 workers, prefetch=8",
+    ]
+
+
+def test_a_loader_that_does_not_keep_up_gets_advice(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    waiting(monkeypatch, 0.5, 0.4, 0.123)
+    assert main(["bench", "loader", str(corpus), "--step-ms", "2.5"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "does not keep up: 12.3% of a 2.5 ms step is waiting, with 1 worker, prefetch_factor=2",
+        "next: use a faster disk or network, more cores, or fewer rows per step",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_is_measured_with_and_without_steps(
+    workers: int, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    row = LoaderRow(workers=workers, prefetch=2, prefetch_steps=0)
+    monkeypatch.setattr(loader_bench, "arrangements", lambda *_, **__: [row])
+    monkeypatch.setattr(loader_bench, "NUM_STEPS", 7)
+    arguments = ["--batch-size", "2", "--step-ms", "20", "--plan", "best-fit-64", "--json"]
+    assert main(["bench", "loader", str(corpus), *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (found,) = report["rows"]
+    assert (found["workers"], found["prefetch"], found["steps"]) == (workers, 2, 7)
+    assert found["wait_seconds"] > 0
+    waited = 7 * found["wait_seconds"]
+    assert found["wait_share"] <= waited / (waited + 7 * 0.02)
+    assert report["best"] == found

@@ -244,7 +244,8 @@ def test_without_a_command_the_commands_are_listed(
             "tokenmill pack",
         ),
         ("bench tokenizers", "--tokenizer: is missing", "add it, for example: --tokenizer "),
-        ("bench", "SUBJECT is missing", "tokenmill bench --help"),
+        ("bench loader", "DIR is missing", "tokenmill bench loader --help"),
+        ("bench loaders", "'loaders' is not a valid value of ACTION", "did you mean loader?"),
         *((f"build {flag} 8", f"unknown option {flag}", hint) for flag, hint in FOREIGN.items()),
         (
             "build --input-dir data/ --num-workers 8",

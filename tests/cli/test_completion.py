@@ -19,7 +19,8 @@ COMPLETED = [
     ("tokenmill recipe s", ["schema"]),
     ("tokenmill completion b", ["bash"]),
     ("tokenmill bench t", ["tokenizers"]),
-    ("tokenmill bench --tokenizer tok", []),
+    ("tokenmill bench loader --st", ["--step-ms"]),
+    ("tokenmill bench tokenizers --tokenizer tok", []),
     ("tokenmill build --format pa", ["parquet"]),
     ("tokenmill export --columns pos", ["position_ids"]),
 ]

@@ -71,6 +71,27 @@ def run_of(anew: Open) -> tuple[list[Any], list[Any]]:
     return all_bytes(found), states
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stats_tell_the_bytes_that_were_fetched(
+    num_workers: int, local: Dataset, bucket: str, tmp_path: Path
+) -> None:
+    """All tokens, once or, with workers that share a cache and begin together, a bit more often."""
+    pytest.importorskip("torch")
+    tokens = sum(shard.entry.files[0].bytes for shard in local.shards)
+    for expected in ((tokens, 2 * tokens), (0, tokens / 10)):  # the second time they are there
+        dataset = tokenmill.open(bucket, cache=tmp_path / "cache")
+        loader = dataset.loader("a", batch_size=4, restart=True)
+        batches = loader.dataloader(num_workers, persistent_workers=num_workers > 0)
+        fetched = [loader.stats()["bytes_fetched"]]
+        for _ in range(2):
+            list(batches)
+            fetched.append(loader.stats()["bytes_fetched"])
+        assert expected[0] <= fetched[1] - fetched[0] <= expected[1]
+        assert fetched[2] == fetched[1]
+    assert local.batches("a", batch_size=4).stats()["bytes_fetched"] == 0
+
+
 @pytest.mark.parametrize("limit", [None, 40 * BLOCK_BYTES], ids=["shared", "limited"])
 def test_batches_and_states_are_those_of_the_folder(
     local: Dataset, bucket: str, tmp_path: Path, limit: int | None

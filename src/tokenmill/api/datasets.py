@@ -76,7 +76,7 @@ class Dataset(_store.Dataset):
         Raises:
             UserError: as for `batches`, or PyTorch is not installed.
         """
-        from tokenmill.api.loading import as_tensors
+        from tokenmill.load.opening import as_tensors
 
         batches = self.batches(plan, curriculum=curriculum, **options)
         return as_tensors(batches, prefetch, pin_memory)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.installed import install_command
 from tokenmill.encode.tokenizer_file import tokenizer_name
 from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
@@ -69,7 +67,7 @@ def mix(
         UserError: as for `mix_batches`, or PyTorch is not installed.
     """
     batches = mix_batches(sources, when_one_ends=when_one_ends, **options)
-    return as_tensors(batches, prefetch, pin_memory)
+    return opening.as_tensors(batches, prefetch, pin_memory)
 
 
 def text_loader(
@@ -108,7 +106,7 @@ def text_loader(
             where=tokenizer_name(tokenizer),
             hint="save the tokenizer and pass the path of its tokenizer.json",
         )
-    with _needs_torch():
+    with opening.needs_torch():
         from tokenmill.load.text.loader import TextLoader
 
     rank, ranks = known_ranks(rank, world_size)
@@ -124,24 +122,3 @@ def text_loader(
         [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=ranks
     )
     return TextLoader(stream, content)
-
-
-def as_tensors(batches: Batches, prefetch: int, pin_memory: bool | None) -> Loader:
-    """Wrap batches in a loader that gives PyTorch tensors.
-
-    Raises:
-        UserError: PyTorch is not installed, or an option is wrong.
-    """
-    with _needs_torch():
-        from tokenmill.load.loader import Loader
-
-    return Loader(batches, prefetch, pin_memory)
-
-
-@contextmanager
-def _needs_torch() -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        hint = f"{install_command('torch')}; Dataset.batches gives NumPy arrays without it"
-        raise UserError("tensors need PyTorch", why=str(error), hint=hint) from None

@@ -34,8 +34,40 @@ COMMANDS = {
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
     "recipe": "print a recipe to edit, or the JSON Schema of recipes",
     "completion": "print the completion script of a shell",
-    "bench": "measure how fast each engine encodes with a tokenizer, on this machine",
+    "bench": "measure engines and loaders on this machine",
 }
+ACTIONS = {
+    "tokenizer": {
+        "show": "show kind, model, special tokens, engine and digests of a tokenizer",
+        "fingerprint": "print a fingerprint; equal tokenizers have the same one",
+        "count": "count the words of a corpus, for training and reports",
+        "train": "train a tokenizer on texts or word counts",
+        "advise": "recommend a vocabulary size for a model and show its costs",
+        "diff": "compare two tokenizers component by component; exit code 5 if they differ",
+        "extend": "add the tokens that a corpus needs to a BPE tokenizer",
+        "trim": "remove the tokens of a BPE tokenizer that a corpus needs least",
+        "report": "measure one or several tokenizers on the same text",
+    },
+    "bench": {
+        "tokenizers": "measure how fast each engine encodes with a tokenizer, on this machine",
+        "loader": "measure whether a loader keeps up with training, from this disk or bucket",
+    },
+}
+"""The actions of the commands that have some."""
+PLACES = {
+    "tokenizer show": "tokenizers.facts:Show",
+    "tokenizer fingerprint": "tokenizers.facts:ShowFingerprint",
+    "tokenizer count": "tokenizers.count:Count",
+    "tokenizer train": "tokenizers.train:Train",
+    "tokenizer advise": "tokenizers.advise:Advise",
+    "tokenizer diff": "tokenizers.facts:Diff",
+    "tokenizer extend": "tokenizers.changes:Extend",
+    "tokenizer trim": "tokenizers.changes:Trim",
+    "tokenizer report": "tokenizers.report:ReportOn",
+    "bench tokenizers": "bench:Bench",
+    "bench loader": "bench_loader:BenchLoader",
+}
+"""The modules and classes of actions."""
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
 
@@ -45,6 +77,18 @@ commands:
 {commands}
 
 Run tokenmill COMMAND --help for options and examples, or tokenmill --version."""
+ACTIONS_OVERVIEW = """\
+{summary}.
+
+usage: tokenmill {command} ACTION ... [options]
+
+examples:
+{examples}
+
+actions:
+{{commands}}
+
+Run tokenmill {command} ACTION --help for options and examples."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,36 +138,37 @@ def _carry_out(command: str, arguments: Sequence[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise _unknown(command)
-    if command != "tokenizer":
+    if command not in ACTIONS:
         return _run_command(parser_for(command), arguments[1:])
-    from tokenmill.cli.tokenizers import ACTIONS
-    from tokenmill.cli.tokenizers import OVERVIEW as ABOUT_TOKENIZERS
-
+    actions = ACTIONS[command]
     words = [word for word in arguments[1:] if word != "--debug"]  # may stand before the action
     action = "".join(words[:1])
     if action in ("", "-h", "--help", "--help-all"):
-        _print_overview(ABOUT_TOKENIZERS, {name: each.summary for name, each in ACTIONS.items()})
+        texts = [str(parser_for(command, name).epilog) for name in actions]
+        examples = "\n".join(line for text in texts for line in text.splitlines()[1:2])
+        text = ACTIONS_OVERVIEW.format(
+            summary=COMMANDS[command].capitalize(), command=command, examples=examples
+        )
+        _print_overview(text, actions)
         return 0 if action else 2
-    if action not in ACTIONS:
+    if action not in actions:
         raise UserError(
             f"{action!r} is not a valid value of ACTION",
-            why=f"choose from {', '.join(ACTIONS)}",
-            hint=did_you_mean(action, ACTIONS),
+            why=f"choose from {', '.join(actions)}",
+            hint=did_you_mean(action, actions),
         )
     return _run_command(parser_for(command, action), words[1:])
 
 
 def parser_for(command: str, action: str = "") -> Parser:
-    """The parser of a command, or of an action of `tokenmill tokenizer`."""
+    """The parser of a command, or of an action of a command."""
     from tokenmill.cli.parser import Parser
-    from tokenmill.cli.tokenizers import ACTIONS
 
-    summary, place = COMMANDS[command], f"{command}:{command.capitalize()}"
-    if action:
-        summary, place = ACTIONS[action].summary, f"tokenizers.{ACTIONS[action].place}"
-    module, _, kind = place.partition(":")
+    name = f"{command} {action}".rstrip()
+    summary = ACTIONS[command][action] if action else COMMANDS[command]
+    module, _, kind = PLACES.get(name, f"{command}:{command.capitalize()}").partition(":")
     found = getattr(importlib.import_module(f"tokenmill.cli.{module}"), kind)
-    return Parser(f"{command} {action}".rstrip(), found, summary)
+    return Parser(name, found, summary)
 
 
 def _run_command(parser: Parser, words: Sequence[str]) -> int:

@@ -1,11 +1,11 @@
-"""tokenmill bench"""
+"""tokenmill bench tokenizers"""
 
 from __future__ import annotations
 
 import csv
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -46,16 +46,13 @@ CSV_FIGURES = (
 class Bench(RankFile, kw_only=True):
     """Measure how fast engines encode."""
 
-    usage: ClassVar[str] = "tokenizers --tokenizer TOKENIZER [options]"
+    usage: ClassVar[str] = "--tokenizer TOKENIZER [options]"
     examples: ClassVar[str] = """\
 examples:
   tokenmill bench tokenizers --tokenizer tokenizer.json
   tokenmill bench tokenizers --tokenizer meta-llama/Llama-3.1-8B --num-docs 6000 --input data/
   tokenmill bench tokenizers --tokenizer tokenizer.json --seconds 600 --csv > speeds.csv"""
 
-    subject: Annotated[
-        Literal["tokenizers"], about("what to measure: tokenizers", positional="SUBJECT")
-    ]
     tokenizer: Annotated[
         str,
         about(

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from tokenmill.cli import COMMANDS, parser_for
+from tokenmill.cli import ACTIONS, COMMANDS, parser_for
 from tokenmill.cli.parser import Command, Flag
-from tokenmill.cli.tokenizers import ACTIONS
 from tokenmill.core.options import about
 
 BASH = """\
 _tokenmill() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} words=
     local command=${{COMP_WORDS[1]}}
-    [[ $command == tokenizer ]] && command+=" ${{COMP_WORDS[2]}}"
+    [[ " {groups} " == *" $command "* ]] && command+=" ${{COMP_WORDS[2]}}"
     case "$COMP_CWORD $command $previous" in
         "1 "*) words="{commands}" ;;
-        "2 tokenizer"*) words="{actions}" ;;
 {cases}
     esac
     local before=${{word%"${{word##*,}}"}}
@@ -55,19 +53,21 @@ examples:
             print("\n".join(_fish_lines()))
             return
         script = BASH.format(
-            commands=" ".join(COMMANDS), actions=" ".join(ACTIONS), cases="\n".join(_bash_cases())
+            commands=" ".join(COMMANDS), groups=" ".join(ACTIONS), cases="\n".join(_bash_cases())
         )
         print(f"{ZSH if self.shell == 'zsh' else ''}{script}", end="")
 
 
 def _flags() -> dict[str, list[Flag]]:
     """The flags of each command, which is named with its action."""
-    names: list[tuple[str, ...]] = [(name,) for name in COMMANDS if name != "tokenizer"]
-    names += [("tokenizer", name) for name in ACTIONS]
+    names: list[tuple[str, ...]] = [(name,) for name in COMMANDS if name not in ACTIONS]
+    names += [(command, name) for command, actions in ACTIONS.items() for name in actions]
     return {" ".join(name): list(parser_for(*name).flags()) for name in names}
 
 
 def _bash_cases() -> Iterator[str]:
+    for command, actions in ACTIONS.items():
+        yield f'        "2 {command}"*) words="{" ".join(actions)}" ;;'
     for command, flags in _flags().items():
         for flag in flags:
             if flag.values and flag.name:
@@ -80,11 +80,12 @@ def _bash_cases() -> Iterator[str]:
 
 
 def _fish_lines() -> Iterator[str]:
-    actions = {name: action.summary for name, action in ACTIONS.items()}
     seen = "__fish_seen_subcommand_from"
-    begun = f"'{seen} tokenizer; and not {seen} {' '.join(actions)}'"
-    for condition, words in (("__fish_use_subcommand", COMMANDS), (begun, actions)):
-        for name, text in words.items():
+    words = {"__fish_use_subcommand": COMMANDS}
+    for command, actions in ACTIONS.items():
+        words[f"'{seen} {command}; and not {seen} {' '.join(actions)}'"] = actions
+    for condition, summaries in words.items():
+        for name, text in summaries.items():
             yield f"complete -c tokenmill -n {condition} -a {name} -d {_quoted(text)}"
     for command, flags in _flags().items():
         condition = "; and ".join(f"{seen} {word}" for word in command.split())

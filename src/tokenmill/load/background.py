@@ -37,8 +37,8 @@ class Made:
     error: BaseException | None = None
     standing: object = None
     """State of the thread's schedule after the step."""
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """Outcomes of fill-in-the-middle in this batch."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What the thread counted in this batch."""
 
     def hand_over(self) -> Batch:
         """Return the batch, and keep no reference to it.
@@ -126,7 +126,7 @@ def prefetched(batches: Batches, count: int, finish: Callable[[Batch], Batch]) -
                 raise made.error
             if made.batch is None:
                 return
-            batches.give_out(made.standing, made.outcomes)
+            batches.give_out(made.standing, made.counts)
             yield made.hand_over()
     finally:
         if maker is not None:
@@ -154,7 +154,8 @@ def _made(twin: Batches, finish: Callable[[Batch], Batch]) -> Made:
         batch = twin.advance()
         if batch is None:
             return Made(place)
-        return Made(place, finish(batch), None, twin.schedule.standing(), twin.take_outcomes())
+        counts = twin.meter.take_counts()
+        return Made(place, finish(batch), None, twin.schedule.standing(), counts)
     except BaseException as error:
         return Made(place, error=error)
 

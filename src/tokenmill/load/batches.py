@@ -25,10 +25,11 @@ from tokenmill.core.records import Int64Array
 from tokenmill.core.values import counted
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.fill_in_middle import CUTS_ROWS, Infilling
+from tokenmill.load.fill_in_middle import CUTS_ROWS, OUTCOME_NAMES, Infilling
 from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
+from tokenmill.load.stats import Meter, Timed
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.load.steps.schedule import (
     BatchSize,
@@ -84,6 +85,7 @@ class Batches:
         self.step = 0
         """The step of the next batch."""
         self._num_resumed = 0
+        self.meter = Meter()
         self._ahead = ReadAhead(self._readers, schedule)
         self._infilling: Infilling | None = None
         if options.fill_in_middle is not None:
@@ -125,7 +127,8 @@ class Batches:
         "PSM" and "SPM" count segments that were cut, "as stored" those that were not chosen. The
         other keys say why a chosen segment was not cut.
         """
-        return {} if self._infilling is None else dict(sorted(self._infilling.counts.items()))
+        counts = sorted(self.meter.counts.items())
+        return {name: count for name, count in counts if name in OUTCOME_NAMES}
 
     @property
     def rows_left(self) -> int:
@@ -139,8 +142,7 @@ class Batches:
             UserError: all batches have been returned already.
         """
         self.begin_pass()
-        while (batch := self.advance()) is not None:
-            yield batch
+        return Timed(iter(self.advance, None), self.meter)
 
     def begin_pass(self) -> None:
         """Go back to the first step if the option `restart` is set.
@@ -148,6 +150,7 @@ class Batches:
         Raises:
             UserError: all batches have been returned already.
         """
+        self.meter.place = None
         if self.order.restart:
             self.step = 0
         if self.global_batch(self.step) is None:
@@ -173,9 +176,7 @@ class Batches:
         twin._readers = [reader.twin() for reader in self._readers]
         twin.schedule = copy.copy(self.schedule)
         twin._ahead = ReadAhead(twin._readers, twin.schedule)
-        if self._infilling is not None:
-            twin._infilling = copy.copy(self._infilling)
-            twin.take_outcomes()
+        twin.meter = Meter()
         return twin
 
     @property
@@ -183,22 +184,36 @@ class Batches:
         """The position of the next batch: the step, and all changes of the schedule so far."""
         return self.step, self._num_resumed, self.schedule.revision
 
-    def take_outcomes(self) -> Counter[str]:
-        """Return `filled_in_middle` and reset it."""
-        counts: Counter[str] = Counter()
-        if self._infilling is not None:
-            counts, self._infilling.counts = self._infilling.counts, counts
-        return counts
-
-    def give_out(self, standing: object, outcomes: Counter[str]) -> None:
+    def give_out(self, standing: object, counts: Counter[str]) -> None:
         """Move past the next batch, which a twin made.
 
-        `standing` and `outcomes` are what the twin's schedule and fill-in-the-middle report.
+        `standing` and `counts` are those of the twin's schedule and meter.
         """
         self.step += 1
         self.schedule.follow(standing)
-        if self._infilling is not None:
-            self._infilling.counts.update(outcomes)
+        self.meter.add_counts(counts)
+
+    def stats(self) -> dict[str, float]:
+        """Return counts and waits as one flat dict, ready for an experiment tracker.
+
+        `step`, `epoch` and `epochs/NAME` are the position of the run: they continue when a state is
+        loaded. The others count from 0 since the loader was opened, for this rank, without batches
+        that are prepared and not taken: `steps`, `samples`, `tokens`, `tokens/NAME`, `padding`,
+        `padding_share`, `wait_seconds`, `wait_share` (of the last 100 steps), `bytes_fetched`.
+        """
+        step = self.step
+        if self.meter.place is not None:
+            step, standing = self.meter.place
+            self.schedule.follow(standing)
+        fetched = self.bytes_fetched + self.meter.counts["bytes_fetched"]
+        figures = self.meter.figures(self.schedule.source_names)
+        return {"step": step, "bytes_fetched": fetched, **figures, **self.schedule.epochs(step)}
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that this process has downloaded from buckets since the datasets were opened."""
+        origins = [reader.dataset.origin for reader in self._readers]
+        return sum(each.num_bytes for each in {each.fetcher for each in origins if each})
 
     def every(self, stride: int, first: int) -> Iterator[Batch]:
         """Yield the batches of every `stride`-th step from `first` on, without moving `step`."""
@@ -220,7 +235,7 @@ class Batches:
         """
         whole = self._existing(step)
         self._ahead.before(step, 1, self._sequences_of)
-        return self._arrays(whole)
+        return columns_of(self._content(whole, self._dealt(whole)[self.rank]))
 
     def digest(self, step: int) -> str:
         """Return the SHA-256 of a global batch, to compare runs. The order of rows is ignored.
@@ -293,7 +308,7 @@ class Batches:
             raise UserError("cannot load a state into this loader", why=why)
         found = check_state(state, self._state(self.step))
         self.schedule.resume(found.step, found.progress)
-        self.step = found.step
+        self.step, self.meter.place = found.step, None
         self._num_resumed += 1
 
     def _state(self, step: int) -> LoaderState:
@@ -328,9 +343,12 @@ class Batches:
         return whole
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
+        """Return this rank's part of a global batch, and count it."""
         content = self._content(whole, self._dealt(whole)[self.rank])
+        known, names = content.known_provenance, self.schedule.source_names
         if self._infilling is not None:
-            self._infilling.count(content.known_provenance.layout)
+            self._infilling.count(known.layout, self.meter.counts)
+        self.meter.add_rows(content.rows.segmentation, known.sources, names)
         return columns_of(content)
 
     def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:

@@ -26,7 +26,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.kernels import infilling as kernel
 from tokenmill.kernels.infilling import Cutting, Sentinels
 from tokenmill.kernels.permutation import keyed_hash
-from tokenmill.load.rows.provenance import OUTCOMES, Layout, outcome
+from tokenmill.load.rows.provenance import AS_STORED, OUTCOMES, Layout, outcome
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import open_reference
@@ -47,6 +47,7 @@ KNOWN: dict[str, Names] = {
 LEAST_PLACES = 3
 """Positions that a segment needs for three sentinels; a fourth is for the end of the middle."""
 CUTS_ROWS = "the curriculum cuts rows, which would separate sentinels from their text"
+OUTCOME_NAMES = {AS_STORED, *OUTCOMES.values()}
 PURPOSE = 0x46494D
 """Makes these draws independent of others with the same seed."""
 
@@ -84,8 +85,6 @@ class Infilling:
         self._rule, self._seed = rule, seed
         named = (rule.prefix, rule.middle, rule.suffix, rule.end)
         self.sentinels: Sentinels = find_sentinels(readers[0].dataset, named)
-        self.counts: Counter[str] = Counter()
-        """How many segments had each outcome."""
 
     @property
     def identity(self) -> dict[str, float | int]:
@@ -136,11 +135,11 @@ class Infilling:
         cut = Rows(ids, labels, flags, rows.aligned)
         return cut, replace(layout, columns=placed[0], kinds=placed[1])
 
-    def count(self, layout: Layout) -> None:
-        """Count the outcomes of the segments of these rows."""
+    def count(self, layout: Layout, counts: Counter[str]) -> None:
+        """Add the outcomes of the segments of these rows to counts."""
         bits = layout.kinds & sum(OUTCOMES)
         for kind, number in zip(*np.unique(bits, return_counts=True), strict=True):
-            self.counts[outcome(int(kind))] += int(number)
+            counts[outcome(int(kind))] += int(number)
 
     def _draws(
         self, layout: Layout, sequences: Int64Array, epochs: Int64Array, source: int

@@ -20,6 +20,7 @@ from tokenmill.load.background import PREFETCH, prefetched
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import Batch
 from tokenmill.load.rows.provenance import SegmentOrigin
+from tokenmill.load.stats import CountedBatch, Meter, Timed
 
 
 class DataLoaderOptions(TypedDict, total=False):
@@ -90,13 +91,17 @@ class TensorSource(ABC):
                 why=f"the options are {', '.join(known)}",
                 hint="set the size and the order of batches in the loader",
             )
-        kind: Any = DataLoader
+        kind: Any = _TimedDataLoader
         if stateful:
-            kind = import_module("torchdata.stateful_dataloader").StatefulDataLoader
+            whole = import_module("torchdata.stateful_dataloader").StatefulDataLoader
+            kind = type(whole.__name__, (_TimedDataLoader, whole), {})
         made: DataLoader[Batch] = kind(
             _Batches(self), batch_size=None, num_workers=num_workers, **options
         )
         return made
+
+    meter: Meter
+    """Counts what is handed out, for `stats`."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -123,7 +128,7 @@ class _Batches(IterableDataset[Batch]):
     """The batches of a source, for its DataLoader."""
 
     def __init__(self, source: TensorSource) -> None:
-        self._source = source
+        self._source, self.meter = source, source.meter
 
     def __len__(self) -> int:
         return len(self._source)
@@ -157,6 +162,15 @@ class _Batches(IterableDataset[Batch]):
                 why="each rank has its own loader already, so the rows of the others would be lost",
                 hint="do not pass the DataLoader to accelerator.prepare",
             )
+
+
+class _TimedDataLoader(DataLoader[Batch]):
+    """A DataLoader that measures the wait for the batches of its workers."""
+
+    def __iter__(self) -> Any:
+        batches, dataset = super().__iter__(), self.dataset
+        assert isinstance(dataset, _Batches)
+        return Timed(batches, dataset.meter) if self.num_workers else batches
 
 
 class Passes:
@@ -226,9 +240,11 @@ class Loader(TensorSource):
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
             why = f"prefetch must be an integer of 0 or more, got {prefetch!r}"
             raise UserError("invalid loader option", why=why)
-        self.batches = batches
+        self.batches, self.meter = batches, batches.meter
         self._prefetch, self._pin_memory = prefetch, pin_memory
         self._passes = Passes()
+        self._bytes_counted = 0
+        """In a worker: bytes that its batches have counted as fetched."""
         self._worker_step: int | None = None
         """In a worker: the step of its next batch, once it has started or resumed."""
 
@@ -252,23 +268,34 @@ class Loader(TensorSource):
         """Yield batches from the next step on; in a worker of a DataLoader, only that worker's."""
         worker = get_worker_info()
         if worker is None:
-            if not self.batches.order.restart:
-                self._passes.refuse_another()
-            finish = self._finish()
-            if self._prefetch:
-                yield from prefetched(self.batches, self._prefetch, finish)
-            else:
-                yield from map(finish, self.batches)
-            return
+            return Timed(self._own_tensors(), self.meter)
+        return self._tensors_of_worker(worker)
+
+    def _own_tensors(self) -> Iterator[Batch]:
+        if not self.batches.order.restart:
+            self._passes.refuse_another()
+        finish = self._finish()
+        if self._prefetch:
+            yield from prefetched(self.batches, self._prefetch, finish)
+        else:
+            self.batches.begin_pass()
+            yield from map(finish, iter(self.batches.advance, None))
+
+    def _tensors_of_worker(self, worker: Any) -> Iterator[Batch]:
         if self.batches.order.restart:
             self._worker_step = worker.id
         elif worker.id == 0:
             self._passes.begin()
         if self._worker_step is None:
             self._worker_step = self.batches.step + worker.id
+        self.meter.take_counts()  # a forked worker has those of the process that trains
         for batch in self.batches.every(worker.num_workers, self._worker_step):
+            counts, fetched = self.meter.take_counts(), self.batches.bytes_fetched
+            counts["bytes_fetched"] = fetched - self._bytes_counted
+            self._bytes_counted = fetched
+            place = self._worker_step + 1, self.batches.schedule.standing()
             self._worker_step += worker.num_workers
-            yield as_tensors(batch)
+            yield CountedBatch(as_tensors(batch), counts, place)
 
     def _finish(self) -> Callable[[Batch], Batch]:
         """Return the function that turns each batch into tensors, in the thread if there is one."""
@@ -282,6 +309,10 @@ class Loader(TensorSource):
     def step(self) -> int:
         """The step of the next batch."""
         return self.batches.step
+
+    def stats(self) -> dict[str, float]:
+        """Return counts and waits as one flat dict, ready for a tracker: see `Batches.stats`."""
+        return self.batches.stats()
 
     def explain(self, step: int) -> list[SegmentOrigin]:
         """Return the origin of every segment in a step: see `Batches.explain`."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.installed import install_command
 from tokenmill.core.options import make_structs
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
@@ -19,6 +21,9 @@ from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.schedule import BatchSize, OrderOptions, PlanSchedule, Schedule
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
+
+if TYPE_CHECKING:
+    from tokenmill.load.loader import Loader
 
 LOADER_OPTIONS = (OrderOptions, BatchOptions, Targets)
 """The structs of all options of a loader."""
@@ -110,3 +115,25 @@ def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple
         for name, value in options.items()
     }
     return make_structs(kinds, plain, "the loader")
+
+
+def as_tensors(batches: Batches, prefetch: int, pin_memory: bool | None) -> Loader:
+    """Wrap batches in a loader that gives PyTorch tensors.
+
+    Raises:
+        UserError: PyTorch is not installed, or an option is wrong.
+    """
+    with needs_torch():
+        from tokenmill.load.loader import Loader
+
+    return Loader(batches, prefetch, pin_memory)
+
+
+@contextmanager
+def needs_torch() -> Iterator[None]:
+    """Turn the error of a missing PyTorch into a UserError that says how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        hint = f"{install_command('torch')}; Dataset.batches gives NumPy arrays without it"
+        raise UserError("tensors need PyTorch", why=str(error), hint=hint) from None

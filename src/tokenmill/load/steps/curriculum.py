@@ -270,6 +270,9 @@ class CurriculumSchedule(Schedule):
         """Load the phases of a state."""
         self._curriculum.load_state_dict(progress.get("curriculum", {}))
 
+    def epochs(self, step: int) -> dict[str, float]:
+        return {"epoch": step / max(self._curriculum.num_steps, 1)}
+
     @property
     def revision(self) -> int:
         return self._curriculum.revision

@@ -143,6 +143,9 @@ class MixtureSchedule(Schedule):
             Order(steps_of(source.plan), self._seed_of(number), self.shuffle)
             for number, source in enumerate(self.sources)
         ]
+        names = [source.name or str(number) for number, source in enumerate(self.sources)]
+        is_unique = len({*names}) == len(names)
+        self.source_names = names if is_unique else [str(number) for number in range(len(names))]
         self._begin_at(_at_start(len(self.sources)))
 
     @property
@@ -190,6 +193,14 @@ class MixtureSchedule(Schedule):
             )
             for number, source in enumerate(self.sources)
         ]
+
+    def epochs(self, step: int) -> dict[str, float]:
+        if self._progress.step != step:
+            self._go_to(step)
+        reports, sizes = self.report(), [order.size for order in self._orders]
+        pairs = zip(self.source_names, reports, strict=True)
+        of_sources = {f"epochs/{name}": report.epochs for name, report in pairs}
+        return {"epoch": sum(report.rows for report in reports) / sum(sizes), **of_sources}
 
     def identity(self) -> dict[str, Any]:
         return {

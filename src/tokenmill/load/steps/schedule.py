@@ -9,6 +9,7 @@ are shuffled.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -50,6 +51,9 @@ class GlobalBatch:
 class Schedule(Protocol):
     """The sequences of each step."""
 
+    source_names: Sequence[str] = ()
+    """Names of the sources of a mixture."""
+
     @property
     def num_steps(self) -> int | None:
         """Number of complete steps; None if it is unknown or there is no end."""
@@ -73,6 +77,9 @@ class Schedule(Protocol):
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
         """Resume at `step`, from its `progress`."""
+
+    def epochs(self, step: int) -> dict[str, float]:
+        """Return the passes over the rows before a step, and over those of each named source."""
 
     @property
     def revision(self) -> int:
@@ -257,6 +264,9 @@ class PlanSchedule(Schedule):
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
         """Do nothing: the order depends only on the step."""
+
+    def epochs(self, step: int) -> dict[str, float]:
+        return {"epoch": step / sum(each.order.size / each.num_rows for each in self._series)}
 
     def _steps_before(self, epoch: int) -> int:
         return sum(series.steps_before(epoch) for series in self._series)

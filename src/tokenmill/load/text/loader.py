@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.loader import Passes, TensorSource, as_tensors
 from tokenmill.load.rows.reader import Rows
+from tokenmill.load.stats import CountedBatch, Meter, Timed
 from tokenmill.load.text.stream import TextStream
 
 
@@ -39,6 +40,7 @@ class TextLoader(TensorSource):
         if problem:
             raise UserError("invalid batch option", why=problem)
         self.stream, self.options = stream, options
+        self.meter = Meter()
         self._passes = Passes()
         self._has_ended = False
 
@@ -57,6 +59,12 @@ class TextLoader(TensorSource):
         Raises:
             UserError: all batches have been returned already, or there are several workers.
         """
+        if get_worker_info() is None:
+            return Timed(self._tensors(), self.meter)
+        self.meter.take_counts()  # a forked worker has those of the process that trains
+        return (CountedBatch(each, self.meter.take_counts()) for each in self._tensors())
+
+    def _tensors(self) -> Iterator[Batch]:
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
             why = "each worker would encode the whole stream"
@@ -72,8 +80,13 @@ class TextLoader(TensorSource):
         else:
             self._passes.refuse_another()
         for rows in self.stream:
+            self.meter.add_rows(rows.segmentation)
             yield as_tensors(columns_of(self._content(rows)))
         self._has_ended = True
+
+    def stats(self) -> dict[str, float]:
+        """Return counts and waits: see `Batches.stats`. `step` and `epoch` are not known."""
+        return self.meter.figures()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch: see `TextStream.state_dict`.

@@ -69,6 +69,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: ErrorRecord | None = None
     sizes: dict[str, int] = {}
     """Sizes of the listed objects, by name."""
+    num_bytes: int = 0
+    """Bytes that were fetched; 0 if they were there already."""
 
 
 class Fetcher:
@@ -81,6 +83,8 @@ class Fetcher:
     def __init__(self, location: str) -> None:
         self._location = location
         self._pid = 0
+        self.num_bytes = 0
+        """Bytes that were fetched for this process, as far as it has read the answers."""
         self._number = 0
         self._lock = threading.RLock()
         self._forget()
@@ -93,7 +97,7 @@ class Fetcher:
         with self._lock:
             if self._pid != os.getpid():
                 self._forget()
-                self._pid = os.getpid()
+                self._pid, self.num_bytes = os.getpid(), 0
                 self._start()
             yield
 
@@ -227,6 +231,7 @@ class Fetcher:
                 answer: Answer = self._child.receive()[0]
             except ChildEnded:
                 return False
+            self.num_bytes += answer.num_bytes
             if self._running.pop(answer.number, None) is not None:
                 self._answers[answer.number] = answer
             seconds = 0

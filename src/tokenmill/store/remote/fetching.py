@@ -53,22 +53,22 @@ class Fetching:
         """Remove the folder for unfinished files."""
         self._resources.close()
 
-    def carry_out(self, request: Request) -> dict[str, int]:
-        """Carry out a request; return sizes by name if it lists objects."""
+    def carry_out(self, request: Request) -> tuple[dict[str, int], int]:
+        """Carry out a request; return sizes by name if it lists objects, and the bytes fetched."""
         if isinstance(request, ListFolder):
-            return {found.key: found.num_bytes for found in self._client.list(request.prefix)}
+            return {found.key: found.num_bytes for found in self._client.list(request.prefix)}, 0
         if isinstance(request, FetchBlocks):
-            self._tried(lambda: self._blocks(request))
-        else:
-            self._tried(lambda: self._file(request))
-        return {}
+            return {}, self._tried(lambda: self._blocks(request))
+        return {}, self._tried(lambda: self._file(request))
 
-    def _tried(self, work: Callable[[], None]) -> None:
-        for last in (False,) * (TRIES - 1) + (True,):
-            began = time.monotonic()
+    def _tried(self, work: Callable[[], int]) -> int:
+        """Return what some work returns: the bytes it fetched. It may be tried several times."""
+        tries = 0
+        while True:
+            tries += 1
+            began, last = time.monotonic(), tries == TRIES
             try:
-                work()
-                return
+                return work()
             except MissingObjectError:
                 raise
             except VerificationError:
@@ -80,7 +80,7 @@ class Fetching:
                 if last or is_of_cache or is_given_up:
                     raise
 
-    def _blocks(self, request: FetchBlocks) -> None:
+    def _blocks(self, request: FetchBlocks) -> int:
         with (
             storage_errors("write into the cache", Path(request.path)),
             open(request.path, "r+b", buffering=0) as file,
@@ -88,7 +88,7 @@ class Fetching:
             descriptor = file.fileno()
             there = os.pread(descriptor, request.num_bytes, request.start)
             if _digests(there) == request.digests:
-                return
+                return 0
             stop = request.start + request.num_bytes
             data = self._client.get_range(request.key, request.start, stop)
             for place, (found, known) in enumerate(
@@ -99,8 +99,9 @@ class Fetching:
                     why = f"the digest of the block at byte {at} differs"
                     raise self._damaged(request.key, why)
             _write(descriptor, data, request.start)
+            return len(data)
 
-    def _file(self, request: FetchFile) -> None:
+    def _file(self, request: FetchFile) -> int:
         size = request.num_bytes
         if size is None:
             found = self._client.head(request.key)
@@ -114,7 +115,7 @@ class Fetching:
                 )
         path = Path(request.path)
         if request.is_compared and _is_there(path, size, request.digest):
-            return
+            return 0
         writing = self._unflushed if request.is_compared else whole_file
         with storage_errors("write into the cache", path), writing(path) as unfinished:
             with open(unfinished, "xb") as file:
@@ -123,6 +124,7 @@ class Fetching:
             if request.digest and file_digest(unfinished) != request.digest:
                 why = "its digest differs from the stored one"
                 raise self._damaged(request.key, why)
+        return size
 
     @contextmanager
     def _unflushed(self, path: Path) -> Iterator[Path]:
@@ -171,7 +173,8 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
 
 def _answer(fetching: Fetching, parent: Parent, number: int, request: Request) -> None:
     try:
-        answer = Answer(number=number, sizes=fetching.carry_out(request))
+        sizes, num_bytes = fetching.carry_out(request)
+        answer = Answer(number=number, sizes=sizes, num_bytes=num_bytes)
     except BaseException as error:
         answer = Answer(number=number, failure=ErrorRecord.of(error))
     parent.send(answer)
