@@ -11,7 +11,7 @@ import re
 import shutil
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -176,7 +176,8 @@ def _under_way(store: ObjectStore) -> BuildStatus:
     said = [state for state in states(store) if is_agent(state.agent)]
     begun_alone = max((state for state in said if state.tallies.alone), key=_started, default=None)
     first = _started(begun_alone) if begun_alone else 0.0
-    tallies = [state.tallies for state in said if _started(state) >= first]
+    since = [state for state in said if _started(state) >= first]
+    tallies = [state.tallies for state in since]
     agents = _with_stragglers([_agent(state, is_past=_started(state) < first) for state in said])
     at_work = {agent.agent for agent in agents if agent.state == "at work"}
     working = [state.tallies for state in said if state.agent in at_work]
@@ -192,7 +193,7 @@ def _under_way(store: ObjectStore) -> BuildStatus:
     return BuildStatus(
         out=store.location,
         state="under way",
-        stage=_stage(agents, done=done, total=total),
+        stage=_stage(since, at_work, done=done),
         documents=sum(each.documents for each in tallies),
         tokens=sum(each.tokens for each in tallies),
         units_done=len(finished_keys(store)),
@@ -220,14 +221,13 @@ def _started(state: AgentState) -> float:
     return state.clock - state.seconds
 
 
-def _stage(agents: Sequence[AgentStatus], *, done: int, total: int) -> str:
+def _stage(said: Sequence[AgentState], at_work: Collection[str], *, done: int) -> str:
     """Return what a build that is not complete does."""
-    found = {agent.state for agent in agents}
-    if "at work" in found or not found:
+    if at_work or not said:
         return "encoding" if done else "starting"
-    if any(agent.why == "done" for agent in agents) and done >= total > 0:
+    if all(state.left == "done" for state in said):
         return "finishing"
-    return "silent" if "silent" in found else "stopped"
+    return "stopped" if all(state.left for state in said) else "silent"
 
 
 def _added(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:

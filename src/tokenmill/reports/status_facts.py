@@ -9,12 +9,8 @@ from tokenmill.reports.status import AgentStatus, BuildStatus
 
 AGENT_HEADER = ("agent", "host", "state", "workers", "speed", "tokens", "items")
 STAGES = ("read", "encode", "write", "fsync", "audit")
-MOST_REASONS = 8
-"""The most reasons that are named."""
 LEAST_LEFT = 5.0
 """The least seconds for which it is worth knowing which unit ends last."""
-LEAST_STAGE = 0.005
-"""The least share of the workers' time that is named."""
 LOW_DISK = 1.1
 """Less free space than this multiple of what is still to be written is a warning."""
 
@@ -40,8 +36,10 @@ def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "disk", _disk(status)
     if status.memory_bytes:
         yield "memory", size_text(status.memory_bytes)
-    if stages := _stages(status.stages):
-        yield "worker time", stages
+    if spent := {name: status.stages[name] for name in STAGES if status.stages.get(name)}:
+        total = sum(spent.values())
+        shares = ", ".join(f"{name} {each / total:.0%}" for name, each in spent.items())
+        yield "worker time", shares
     yield from _troubles(status)
 
 
@@ -69,10 +67,8 @@ def _work(status: BuildStatus) -> Iterator[tuple[str, str]]:
 
 
 def _rejected(rejected: dict[str, int]) -> str:
-    reasons = [f"{reason} {number:,}" for reason, number in rejected.items()][:MOST_REASONS]
-    more = len(rejected) - len(reasons)
-    listed = "; ".join([*reasons, *([f"{counted(more, 'other reason')}"] if more else [])])
-    return f"{counted(sum(rejected.values()), 'record')}: {listed}"
+    reasons = "; ".join(f"{reason} {number:,}" for reason, number in rejected.items())
+    return f"{counted(sum(rejected.values()), 'record')}: {reasons}"
 
 
 def _disk(status: BuildStatus) -> str:
@@ -86,14 +82,6 @@ def _disk(status: BuildStatus) -> str:
         ) * LOW_DISK > status.disk_bytes_free:
             parts.append("the disk may become full")
     return ", ".join(parts)
-
-
-def _stages(stages: dict[str, float]) -> str:
-    """The shares of the stages of units, the largest first."""
-    spent = {name: seconds for name, seconds in stages.items() if name in STAGES}
-    total = sum(spent.values()) or 1.0
-    shares = {name: seconds / total for name, seconds in spent.items()}
-    return ", ".join(f"{name} {x:.0%}" for name, x in shares.items() if x >= LEAST_STAGE)
 
 
 def _troubles(status: BuildStatus) -> Iterator[tuple[str, str]]:

@@ -115,6 +115,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the unit stopped at --max-documents or --max-tokens."""
     seconds: float
     """The time that the worker needed."""
+    input_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    """See `Unit.num_bytes`."""
     digest: str = ""
 
     def is_like(self, other: Receipt) -> bool:
@@ -126,7 +128,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_CIRCUMSTANCES = ("seconds", "audited", "audit_share", "audit_drawn", "digest")
+_CIRCUMSTANCES = ("seconds", "input_bytes", "audited", "audit_share", "audit_drawn", "digest")
 
 
 def receipt_name(key: str) -> str:

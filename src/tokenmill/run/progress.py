@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -109,11 +109,10 @@ class ProgressBoard:
     _resident_before: int = field(default_factory=lambda: _most_resident_bytes())
     _ratio: float = 1.0
 
-    def resume(self, receipts: Mapping[str, Receipt], units: Mapping[str, Unit]) -> None:
+    def resume(self, receipts: Iterable[Receipt]) -> None:
         """Count the work of earlier attempts."""
-        for key, receipt in receipts.items():
+        for receipt in receipts:
             self._count(receipt)
-            self.finished_bytes += units[key].num_bytes if key in units else 0
         self._resumed_bytes = self.finished_bytes
         self._resumed = msgspec.structs.replace(self._totals)
 
@@ -136,7 +135,6 @@ class ProgressBoard:
         """Record that a unit has its receipt."""
         self.drop(unit.key)
         self._count(receipt)
-        self.finished_bytes += unit.num_bytes
         read = sum(counts.record_bytes for counts in receipt.counts.values())
         self._ratio = unit.num_bytes / read if read else self._ratio
         for stage, spent in seconds.items():
@@ -212,6 +210,7 @@ class ProgressBoard:
         return max(self._peak_memory, resident if resident > self._resident_before else 0)
 
     def _count(self, receipt: Receipt) -> None:
+        self.finished_bytes += receipt.input_bytes or 0
         self.disk_bytes += sum(file.bytes for file in receipt.files)
         for each in receipt.counts.values():
             for reason, number in each.rejected.items():

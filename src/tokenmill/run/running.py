@@ -97,8 +97,7 @@ class Running(Generic[R]):
         if self.alone:
             self.ledger.read_all()
         self.board = ProgressBoard(task.num_bytes, task.token_bytes, [self.events.on_progress])
-        units = {item.key: item for item in task.items if isinstance(item, Unit)}
-        self.board.resume(self.ledger.receipts, units)
+        self.board.resume(self.ledger.receipts.values())
         return self.ledger
 
     def _run_units(self) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from memory_store import MemoryStore
 
+from tokenmill.read.units import Unit
+from tokenmill.run.executor import Receipt, Tally
 from tokenmill.run.journal import agents
 from tokenmill.run.journal.agents import (
     AgentState,
@@ -16,7 +18,8 @@ from tokenmill.run.journal.agents import (
     parse_state,
     state_name,
 )
-from tokenmill.store.manifest import Attempt
+from tokenmill.run.progress import ProgressBoard
+from tokenmill.store.manifest import Attempt, Counts, FileEntry
 
 AGENT = "00003-9f3a2c55"
 ATTEMPT = Attempt(started="", workers=2, memory_bytes=1, max_bad=0.0, on_bad_file="fail")
@@ -68,6 +71,41 @@ def test_a_store_that_fails_for_a_while_ends_nothing() -> None:
     store.fails = False
     wait_for(lambda: said(store) is not None)
     beat.end("done")
+
+
+def receipt_of(unit: Unit) -> Receipt:
+    """The receipt of a unit: a document of 3 tokens, a rejected record, 60 bytes of files."""
+    return Receipt(
+        key=unit.key, extents=[], files=[FileEntry(name="bin", bytes=60, xxh3_128="")],
+        documents=1, tokens=3,
+        counts={"0": Counts(documents=1, tokens=3, record_bytes=40, rejected={"invalid-json": 1})},
+        read_digests={}, audited=0, excluded=[], seconds=1, input_bytes=unit.num_bytes,
+    )  # fmt: skip
+
+
+def test_a_beat_tells_what_is_finished_and_what_earlier_attempts_had_finished() -> None:
+    board = ProgressBoard(100, 2, [])
+    units = [Unit(f"00000000-00000{number}", (), 20) for number in range(3)]
+    board.resume([receipt_of(units[0])])
+    board.start(units[1])
+    board.finish(units[1], receipt_of(units[1]), {"read": 0.25})
+    beat = HeartBeat(MemoryStore(), AGENT, ATTEMPT, {}, alone=True)
+    beat.tell(board.snapshot(), board, ["b", "a"])
+    assert beat.tallies.memory_bytes > 0
+    assert beat.tallies == Tallies(
+        memory_bytes=beat.tallies.memory_bytes, documents=2, tokens=6, bytes_done=40,
+        bytes_total=100, items=["a", "b"], alone=True,
+        resumed_bytes=20, finished_bytes=40, disk_bytes=120, rejected={"invalid-json": 2},
+        stages={"read": 0.25},
+    )  # fmt: skip
+    assert board.last_unit() is None
+    for unit, num_bytes in ((units[1], 20), (units[2], 4)):  # of 40 bytes of records
+        board.start(unit)
+        board.advance(unit.key, Tally(bytes=num_bytes))
+    last = board.last_unit()
+    assert last is not None
+    assert last.key == units[2].key
+    assert last.left_seconds == pytest.approx(9 * last.seconds)
 
 
 def test_what_cannot_be_read_is_no_state() -> None:

@@ -241,6 +241,7 @@ class UnitAttempt:
             excluded=sorted(excluded),
             limited=self.limited,
             seconds=round(sum(self.seconds.values()), 3),
+            input_bytes=unit.num_bytes,
         )
         return Outcome(
             receipt=receipt,
