@@ -31,21 +31,22 @@ from tokenmill.reports.gauges import Gauge, read_gauges
 from tokenmill.reports.page import server as page_server
 from tokenmill.reports.page.live import live_page
 from tokenmill.reports.page.server import PageServer
-from tokenmill.reports.watching import Run, Watched
+from tokenmill.reports.watching import Run, Watched, run_facts
 from tokenmill.run.agreement import JobRecord
 from tokenmill.run.journal.agents import AgentState, Tallies, state_name
 from tokenmill.run.progress import RunningUnit
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.objects.folder import FolderStore
+from tokenmill.store.objects.opening import open_store
 
 QUICK_AGENTS = Path(__file__).parents[1] / "run" / "quick_agents.py"
 HOSTILE = '<script>alert(1)</script>\x1b[2J\u202e"'
 
 
-def begin(out: Path, **tallies: Any) -> None:
+def begin(out: Path | str, **tallies: Any) -> None:
     """A build by one agent that has worked for 100 s."""
-    store = FolderStore(out)
+    store = open_store(str(out))
     store.create(
         "work/job.json", canonical_json(sealed(JobRecord(job="a", identity=msgspec.Raw(b"{}"))))
     )
@@ -163,10 +164,7 @@ def test_the_page_is_narrow_enough_accessible_and_keeps_the_focus(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert accessibility_problems(page) == []
         page.focus("#body-0 .wide")
-        begin_again = {"bytes_done": 600, "rejected": {"invalid-json": 4}}
-        shutil.rmtree(tmp_path / "work/agents")
-        (tmp_path / "work/job.json").unlink()
-        begin(tmp_path, **begin_again)
+        begin(tmp_path, bytes_done=600, rejected={"invalid-json": 4})
         wait_for(lambda: "invalid-json 4" in page.inner_text("#body-0"))
         assert page.evaluate("document.activeElement.className") == "wide"
         assert page.is_hidden("#lost")
@@ -279,6 +277,14 @@ def test_a_store_that_does_not_answer_stops_nothing_else(
         assert stuck.now.state == "reading"
         answered.set()
         wait_for(lambda: stuck.now.note == "cannot read: OSError: it gave up")
+
+
+def test_a_build_in_a_bucket_is_watched_like_one_in_a_folder(bucket: Any) -> None:
+    begin(out := f"s3://{bucket.name}/out", bytes_done=300, disk_bytes=30, finished_bytes=300)
+    run = Run(out)
+    run.read()
+    assert (run.now.headline, run.now.note) == ("encoding, 30%", "")
+    assert ("disk", "30 B written, about 100 B at the end") in run_facts(run.now)
 
 
 def test_work_found_at_the_start_counts_and_a_killed_attempt_does_not(tmp_path: Path) -> None:
