@@ -7,35 +7,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NewType
 
+from tokenmill.core.tables import Cell, Fact, Number
 from tokenmill.core.values import safe_text
 
 Html = NewType("Html", str)
 MOST_CHARACTERS = 4_000
 """The longest text that a page shows; documents and names can have any length."""
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A number in a table: it is sorted by its value and shown as a text."""
-
-    value: float
-    text: str
-
-
-Cell = Number | str
-
-
-def number(value: float) -> Number:
-    """A count, or a figure with two digits after the point."""
-    return Number(value, f"{value:,}" if isinstance(value, int) else f"{value:,.2f}")
-
-
-def percent(share: float, digits: int = 2) -> Number:
-    """A share of 1 as a percentage."""
-    return Number(share, f"{share:.{digits}%}")
 
 
 def escaped(text: str, most: int = MOST_CHARACTERS) -> Html:
@@ -61,7 +40,7 @@ def element(name: str, *content: Html, **attributes: str) -> Html:
     return Html(f"<{name}{''.join(pairs)}>{''.join(content)}</{name}>")
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> Html:
+def facts(pairs: Iterable[Fact]) -> Html:
     """A list of names and values."""
     rows = (element("dt", escaped(name)) + element("dd", escaped(value)) for name, value in pairs)
     return element("dl", *map(Html, rows))
@@ -87,7 +66,7 @@ def _class_of(rows: Sequence[Sequence[Cell]], at: int) -> dict[str, str]:
 
 def _cell(at: int, value: Cell) -> Html:
     if isinstance(value, Number):
-        return element("td", escaped(value.text), data_value=repr(value.value))
+        return element("td", escaped(value), data_value=repr(value.value))
     return element("td" if at else "th", escaped(value), **({} if at else {"scope": "row"}))
 
 
@@ -98,7 +77,7 @@ def section(title: str, *content: Html, about: str = "") -> Html:
     return element("section", element("h2", escaped(title)), *lead, *content, id=name)
 
 
-def card(title: str, pairs: Iterable[tuple[str, str]], picture: Html | None = None) -> Html:
+def card(title: str, pairs: Iterable[Fact], picture: Html | None = None) -> Html:
     """A small table and a picture for a notebook, which may drop style sheets."""
     cell = "text-align:left;vertical-align:top;padding:1px 1em 1px 0;border:0;background:none"
     lines = [

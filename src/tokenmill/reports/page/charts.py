@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tokenmill.core.html import Cell, Html, element, escaped, number, percent, table
+from tokenmill.core.html import Html, element, escaped, table
+from tokenmill.core.tables import Cell, number, percent
 from tokenmill.core.values import safe_text
 from tokenmill.reports.lengths.counts import Bin
 from tokenmill.reports.sequence import SequenceView

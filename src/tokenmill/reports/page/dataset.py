@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from tokenmill.core.html import (
-    Cell,
-    Html,
-    Number,
-    element,
-    escaped,
-    facts,
-    number,
-    percent,
-    section,
-    table,
-)
+from tokenmill.core.html import Html, element, escaped, facts, section, table
+from tokenmill.core.tables import Cell, Number, number, percent
 from tokenmill.core.values import counted, duration_text, rounded, size_text
 from tokenmill.reports.overview import Overview, Rejects, VocabularyUse
 from tokenmill.reports.page import charts

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenmill.core.html import (
-    Html,
-    Number,
-    element,
-    escaped,
-    number,
-    percent,
-    section,
-    table,
-)
-from tokenmill.core.values import counted, size_text
+from tokenmill.core.html import Html, element, escaped, facts, section, table
 from tokenmill.reports.lengths.analysis import Analysis
 from tokenmill.reports.lengths.counts import Bin
+from tokenmill.reports.lengths.tables import (
+    corpus_facts,
+    cost_table,
+    model_facts,
+    notes,
+    percentile_table,
+    row_table,
+)
 from tokenmill.reports.page import charts
 from tokenmill.reports.page.charts import Axes, Point
 
@@ -28,14 +26,7 @@ def analysis_page(found: Analysis) -> list[Html]:
     """The parts of the page of an analysis."""
     head = [
         element("h1", escaped(f"Document lengths of {found.corpus}")),
-        element(
-            "p",
-            escaped(
-                f"{_about(found)}{counted(found.documents, 'document')} with "
-                f"{counted(found.tokens, 'token')}, {found.mean:,.1f} tokens on average."
-            ),
-            class_="about",
-        ),
+        facts(corpus_facts(found)),
     ]
     return [*head, *length_sections(found, found.histogram)]
 
@@ -59,13 +50,7 @@ def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
             charts.histogram("Share of tokens", bins, "tokens", "tokens in a document", of_tokens),
             class_="pair",
         ),
-        table(
-            ("percentile", *map(str, found.percentiles)),
-            [
-                ("of documents", *map(number, found.percentiles.values())),
-                ("of tokens", *map(number, found.token_percentiles.values())),
-            ],
-        ),
+        table(*percentile_table(found)),
         about="Lengths are in tokens, with the tokens that begin and end a document. Half of the "
         f"documents have at most {found.percentiles[50]:,} tokens; half of the tokens are in "
         f"documents of at most {found.token_percentiles[50]:,}.",
@@ -74,53 +59,9 @@ def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
         "Which sequence length",
         *_advice(found),
         element("div", *_length_charts(found), class_="pair"),
-        table(
-            (
-                "length",
-                "documents cut",
-                "of all",
-                "of the tokens",
-                "seen from the start",
-                "sequences",
-                "padding",
-                "padding, one document a row",
-            ),
-            [
-                (
-                    Number(row.sequence_length, f"{row.sequence_length:,}"),
-                    number(row.cut_documents),
-                    percent(row.cut_share),
-                    percent(row.cut_token_share),
-                    percent(row.from_start_share),
-                    number(row.sequences),
-                    percent(1 - row.fill),
-                    percent(1 - row.padded_fill),
-                )
-                for row in found.rows
-            ],
-            "Documents packed with best-fit; longer ones are split.",
-        ),
-        table(
-            (
-                "length",
-                "attention FLOPs inside documents",
-                "over whole rows",
-                "activations of a row",
-                "steps of an epoch",
-            ),
-            [
-                (
-                    Number(cost.sequence_length, f"{cost.sequence_length:,}"),
-                    _scientific(cost.masked_attention_flops),
-                    _scientific(cost.dense_attention_flops),
-                    Number(cost.activation_bytes, size_text(cost.activation_bytes)),
-                    number(cost.steps),
-                )
-                for cost in found.costs
-            ],
-            f"Costs for {found.model.name}, with batches of "
-            f"{found.budget.tokens_per_batch:,} tokens.",
-        ),
+        table(*row_table(found)),
+        table(*cost_table(found)),
+        facts([*model_facts(found), *notes(found)]),
         about="A longer sequence cuts fewer documents and costs more attention. Packing fills the "
         "rows; without it, most of a row would be padding.",
     )
@@ -157,11 +98,3 @@ def _length_charts(found: Analysis) -> Iterator[Html]:
     ]
     log = Axes("sequence length", "FLOPs of attention in an epoch", xlog=True, ylog=True)
     yield charts.lines("What attention costs", costs, log, [(chosen, "recommended")])
-
-
-def _scientific(value: float) -> Number:
-    return Number(value, f"{value:.2e}")
-
-
-def _about(found: Analysis) -> str:
-    return "" if found.sampled is None or found.sampled.is_whole else "A sample says: about "

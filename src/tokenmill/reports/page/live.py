@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenmill.core.html import Html, Number, element, escaped, facts, joined, table
+from tokenmill.core.html import Html, element, escaped, facts, joined, table
 from tokenmill.core.pictures import curve, share_bar
+from tokenmill.core.tables import Number
 from tokenmill.core.values import counted, duration_text, rounded, safe_text, size_text
 from tokenmill.reports.status_facts import AGENT_HEADER, agent_row, agents_by_state
 from tokenmill.reports.watching import Watched, run_facts

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenmill.core.html import (
-    Cell,
-    Html,
-    element,
-    escaped,
-    facts,
-    number,
-    percent,
-    section,
-    table,
-)
+from tokenmill.core.html import Html, element, escaped, facts, section, table
+from tokenmill.core.tables import Cell, number, percent
 from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
 from tokenmill.packing.figures import Figures

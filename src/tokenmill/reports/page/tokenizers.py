@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenmill.core.html import (
-    Cell,
-    Html,
-    Number,
-    element,
-    escaped,
-    number,
-    percent,
-    section,
-    table,
-)
+from tokenmill.core.html import Html, element, escaped, section, table
+from tokenmill.core.tables import Cell, Number, number, percent
 from tokenmill.core.values import counted, size_text
 from tokenmill.reports.page import charts
 from tokenmill.reports.page.charts import Axes, Bar, Point
