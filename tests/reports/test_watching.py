@@ -373,7 +373,7 @@ def test_the_state_is_printed_once(tmp_path: Path, capsys: Printed) -> None:
         "       run  DIR/m.prom: measured\n"
         "fill ratio  0.98\n"
         "\n"
-        "run  DIR/none: waiting\n"
+        "run  DIR/none: waiting, because nothing has begun there yet\n"
     )
 
 

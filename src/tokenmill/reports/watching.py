@@ -58,6 +58,8 @@ class Watched:
     @property
     def headline(self) -> str:
         """The state, with the share that is done if the run is between its start and its end."""
+        if self.state == "waiting":
+            return "waiting, because nothing has begun there yet"
         return f"{self.state}, {self.share:.0%}" if 0 < self.share < 1 else self.state
 
     @property

@@ -61,7 +61,7 @@ def _body(run: Watched) -> Iterator[Html]:
         rows = ((name, labels, Number(value, rounded(value))) for name, labels, value in run.gauges)
         yield table(("figure", "of", "value"), rows)
     if run.state == "waiting":
-        yield element("p", escaped("Nothing has begun there yet."), class_="about")
+        yield element("p", escaped(run.headline), class_="about")
     if run.status is None:
         return
     if run.status.bytes_total:
