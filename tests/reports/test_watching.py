@@ -125,6 +125,41 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> D
     return build(folder / "data", tokenizer_path, folder / "out", workers=1).dataset
 
 
+def test_only_who_knows_the_token_gets_the_page(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        path, port = f"/{server.token}/", server.server_port
+        assert asked(server, path).status == 200
+        assert asked(server, path, host=f"localhost:{port}").status == 200
+        missing = (
+            "/",
+            "//",
+            "/x/",
+            path[:-1],
+            f"{path}../page.css",
+            f"{path}server.py",
+            f"x{path}",
+        )
+        for wrong in missing:
+            assert asked(server, wrong).status == 404, wrong
+        assert asked(server, path, host=f"evil.example:{port}").status == 404
+        assert asked(server, path, host=f"127.0.0.1:{port + 1}").status == 404
+        assert asked(server, path, method="POST").status == 501
+        assert server.server_address[0] == "127.0.0.1"
+
+
+def test_every_answer_has_a_strict_policy(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        for name in ("", "page.css", "watch.js", "none"):
+            answer = asked(server, f"/{server.token}/{name}")
+            policy = answer.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; connect-src 'self'; ")
+            assert "unsafe-inline" not in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Referrer-Policy"] == "no-referrer"
+            assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.status == 404
+
+
 @pytest.mark.usefixtures("quickly")
 def test_a_watch_begun_before_a_build_follows_it_through_a_kill_to_its_end(
     corpus: Path, tmp_path: Path
@@ -168,41 +203,6 @@ def test_the_page_is_narrow_enough_accessible_and_keeps_the_focus(
         wait_for(lambda: "invalid-json 4" in page.inner_text("#body-0"))
         assert page.evaluate("document.activeElement.className") == "wide"
         assert page.is_hidden("#lost")
-
-
-def test_only_who_knows_the_token_gets_the_page(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
-        path, port = f"/{server.token}/", server.server_port
-        assert asked(server, path).status == 200
-        assert asked(server, path, host=f"localhost:{port}").status == 200
-        missing = (
-            "/",
-            "//",
-            "/x/",
-            path[:-1],
-            f"{path}../page.css",
-            f"{path}server.py",
-            f"x{path}",
-        )
-        for wrong in missing:
-            assert asked(server, wrong).status == 404, wrong
-        assert asked(server, path, host=f"evil.example:{port}").status == 404
-        assert asked(server, path, host=f"127.0.0.1:{port + 1}").status == 404
-        assert asked(server, path, method="POST").status == 501
-        assert server.server_address[0] == "127.0.0.1"
-
-
-def test_every_answer_has_a_strict_policy(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
-        for name in ("", "page.css", "watch.js", "none"):
-            answer = asked(server, f"/{server.token}/{name}")
-            policy = answer.headers["Content-Security-Policy"]
-            assert policy.startswith("default-src 'none'; script-src 'self'; connect-src 'self'; ")
-            assert "unsafe-inline" not in policy
-            assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            assert answer.headers["Referrer-Policy"] == "no-referrer"
-            assert answer.headers["Cache-Control"] == "no-store"
-        assert answer.status == 404
 
 
 def test_too_many_connections_are_closed_at_once(

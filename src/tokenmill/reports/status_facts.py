@@ -27,8 +27,6 @@ def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
             yield "rows", f"{status.documents:,}"
         yield "files", f"{status.units_done:,}"
     else:
-        yield from _amounts(status)
-    if status.kind == "build":
         yield from _work(status)
     if status.rejected:
         yield "rejected", _rejected(status.rejected)
@@ -43,18 +41,16 @@ def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     yield from _troubles(status)
 
 
-def _amounts(status: BuildStatus) -> Iterator[tuple[str, str]]:
-    if status.state == "complete":
-        yield "shards", f"{status.units_done:,}"
-    if status.state == "under way" and not status.documents:
-        yield "documents", "none reported yet"
-        return
-    yield "documents", f"{status.documents:,}"
-    yield "tokens", f"{status.tokens:,}"
-
-
 def _work(status: BuildStatus) -> Iterator[tuple[str, str]]:
-    if status.state != "under way":
+    is_complete = status.state == "complete"
+    if is_complete:
+        yield "shards", f"{status.units_done:,}"
+    if is_complete or status.documents:
+        yield "documents", f"{status.documents:,}"
+        yield "tokens", f"{status.tokens:,}"
+    else:
+        yield "documents", "none reported yet"
+    if is_complete:
         return
     if status.eta_seconds is not None:
         yield "time left", duration_text(status.eta_seconds)

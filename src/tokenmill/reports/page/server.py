@@ -109,20 +109,17 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
-    def _send(self, kind: str, text: str, code: int = 200) -> None:
-        self._send_head(kind, code)
-        self.wfile.write(text.encode(errors="replace"))
-
-    def _send_head(self, kind: str, code: int = 200) -> None:
+    def _send(self, kind: str, text: str = "", code: int = 200) -> None:
         self.send_response(code)
         self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(text.encode(errors="replace"))
 
     def _send_events(self) -> None:
         """Send the parts of the page that have changed, each second until the browser leaves."""
-        self._send_head("event-stream")
+        self._send("event-stream")
         sent: dict[str, str] = {}
         while True:
             runs = self.server.view()
