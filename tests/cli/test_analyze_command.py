@@ -93,6 +93,24 @@ def test_json_and_csv_hold_the_same_figures(dataset: Path, capsys: Printed) -> N
         assert line == {name: "" if v is None else str(v) for name, v in values.items()}
 
 
+def test_no_length_is_recommended_if_none_fits_into_the_memory(
+    dataset: Path, capsys: Printed
+) -> None:
+    arguments = ["analyze", str(dataset), "--sequence-lengths", "8,16", "--activation-memory", "1k"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert (
+        "\nrecommended: none, because no length fits into the memory for activations; sequences "
+        "of 8 tokens come closest\n"
+    ) in out
+    assert "*" not in out
+    assert main([*arguments, "--csv"]) == 0
+    lines = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert [line["recommended"] for line in lines] == ["0", "0"]
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recommendation"]["fits"] is False
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
@@ -104,6 +122,11 @@ def test_json_and_csv_hold_the_same_figures(dataset: Path, capsys: Printed) -> N
         (
             "--activation-memory x",
             "--activation-memory: got 'x'; must be a size such as 2GB or 512MiB",
+        ),
+        (
+            "--activation-memory 24",
+            "--activation-memory: got '24'; must be a whole number, at least 1000, or none, "
+            "e.g. 24GB; a number without a unit means bytes\n  next: tokenmill analyze --help-all",
         ),
         ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
         ("--layers 2", "the shape of a model needs --hidden-size and --layers"),

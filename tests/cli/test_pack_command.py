@@ -96,13 +96,27 @@ def test_packing_tells_what_the_plan_is_like(dataset: Path, capsys: Printed) -> 
     assert err == ""
 
 
+def test_one_token_of_padding_is_one_and_a_sequence_of_one_token_is_refused(
+    dataset: Path, capsys: Printed
+) -> None:
+    assert tokenmill_pack(dataset, "--sequence-length", 21) == 0
+    sequences = facts(capsys.readouterr().out)["sequences"]
+    assert sequences == "1 of 21 tokens, 95.24% full; 1 token of padding"
+    assert tokenmill_pack(dataset, "--sequence-length", 1) == 2
+    valid = "a whole number, at least 2 and at most 16777216, or none"
+    assert capsys.readouterr().err == (
+        f"tokenmill: --sequence-length: got '1'; must be {valid}; one token leaves none to "
+        "predict\n  next: tokenmill pack --help-all lists every option\n"
+    )
+
+
 def test_a_plan_is_described_in_plain_words(dataset: Path, capsys: Printed) -> None:
     assert tokenmill_pack(dataset, "--sequence-length", 8) == 0
     plan = open_plan(Dataset(dataset), "best-fit-8")
     assert capsys.readouterr().out == (
         f"        plan  {dataset}/plans/best-fit-8 (id {plan.manifest.plan_id})\n"
         "   documents  4 with 20 tokens\n"
-        "   sequences  3 of 8 tokens, 83.33% full; 4 tokens are padding\n"
+        "   sequences  3 of 8 tokens, 83.33% full; 4 tokens of padding\n"
         "         cut  1 document in 1 place; only documents longer than a sequence are cut\n"
         f"\nnext: tokenmill inspect {dataset} --plan best-fit-8\n"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from tokenmill.core.errors import UserError
 from tokenmill.encode.tokenizer_file import own_length
-from tokenmill.hf import CausalLMConfig
+from tokenmill.hf import CausalLMConfig, CausalLMTokenizer
 from tokenmill.hf.tokenizer import make_config
 
 YAML = """
@@ -71,7 +71,7 @@ def test_all_problems_are_told_at_once_with_values_and_suggestions() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [0, -5, 10**8, True, "many", 4.5])
+@pytest.mark.parametrize("value", [0, 1, -5, 10**8, True, "many", 4.5])
 def test_a_context_length_is_a_whole_number_that_fits_into_a_write(value: object) -> None:
     with pytest.raises(UserError, match="context_length: got"):
         make_config({"context_length": value})
@@ -97,6 +97,19 @@ def test_the_smaller_length_of_a_tokenizer_and_its_model_is_its_own(
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": own}))
     (tmp_path / "config.json").write_text(json.dumps(of_model))
     assert own_length(tmp_path / "tokenizer.json") == own_length(str(tmp_path)) == expected
+
+
+def test_a_row_of_one_token_leaves_none_to_predict_and_few_tokens_get_a_warning(
+    tokenizer_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config({"context_length": 1})
+    valid = "a whole number, at least 2 and at most 3947580, or none"
+    assert caught.value.why == (
+        f"context_length: got 1; must be {valid}; one token leaves none to predict"
+    )
+    CausalLMTokenizer({"tokenizer_name": str(tokenizer_path), "context_length": 12})
+    assert "sequences of 12 tokens are very short; did you mean 12k?" in caplog.messages
 
 
 def test_a_struct_is_checked_as_well() -> None:

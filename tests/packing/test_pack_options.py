@@ -11,6 +11,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.strategies import contradictions
 from tokenmill.packing.streaming import StreamPacker
+from tokenmill.run.recipe.checks import make_pack_options
 
 
 def problems(**options: Any) -> list[str]:
@@ -37,11 +38,11 @@ def test_tokens_set_at_cuts_must_leave_room(at_cuts: str, expected: list[str]) -
     assert problems(sequence_length=3, at_cuts=at_cuts) == []
 
 
-@pytest.mark.parametrize("at_cuts", ["nothing", "bos-and-eos"])
-def test_a_sequence_of_one_token_leaves_none_to_predict(at_cuts: str) -> None:
-    assert problems(sequence_length=1, at_cuts=at_cuts) == [
-        "pack.sequence_length: got 1; must be 2 or more, because one token leaves none to predict"
-    ]
+def test_a_sequence_of_one_token_leaves_none_to_predict() -> None:
+    with pytest.raises(
+        UserError, match=r"got 1; must be a whole .*; one token leaves none to pred"
+    ):
+        make_pack_options({"sequence_length": 1})
     with pytest.raises(UserError, match="got 1; must be 2 or more, because one token leaves none"):
         StreamPacker(1)
 

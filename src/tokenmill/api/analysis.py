@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+import msgspec
+from msgspec import Meta
 
 from tokenmill.api.building import Inputs, recipe
 from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
+from tokenmill.core.options import OptionError, about, make_options, options_of, unknown
 from tokenmill.core.records import Advance
+from tokenmill.core.suggestions import nearest
 from tokenmill.read.places.local import expand
 from tokenmill.reports.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -20,7 +25,7 @@ from tokenmill.reports.lengths.analysis import (
     analyze_dataset,
     analyze_files,
 )
-from tokenmill.run.recipe.checks import section_of
+from tokenmill.run.recipe.checks import SECTIONS, section_of
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -31,6 +36,16 @@ if TYPE_CHECKING:
     from tokenmill.packing.costs import ModelShape
 
 USUAL_MODEL = "llama-2-7b"
+OWN_OPTIONS = ("sequence_lengths", "model", "tokens_per_batch", "activation_memory", "seed")
+
+
+class Device(msgspec.Struct):
+    """What a device can hold."""
+
+    activation_memory: Annotated[
+        Annotated[int, Meta(ge=1000)] | None,
+        about("e.g. 24GB", unit="bytes", reason="a number without a unit means bytes"),
+    ] = None
 
 
 def analyze(
@@ -40,7 +55,7 @@ def analyze(
     sequence_lengths: Sequence[int] = SEQUENCE_LENGTHS,
     model: str | ModelShape = USUAL_MODEL,
     tokens_per_batch: int = TOKENS_PER_BATCH,
-    activation_memory: int | None = None,
+    activation_memory: int | str | None = None,
     seed: int = 0,
     advance: Advance = lambda stage, done, total: None,
     **options: Unpack[BuildArguments],
@@ -58,8 +73,8 @@ def analyze(
         model: name of a published model (`"7b"`, `"llama-3-8b"`, `"gpt2"`) or a
             `tokenmill.packing.costs.ModelShape`. FLOPs and memory are computed for it.
         tokens_per_batch: tokens in a global batch.
-        activation_memory: bytes that one device has left for activations and logits. If given,
-            the result says how many rows fit.
+        activation_memory: what one device has left for activations and logits, in bytes or as
+            `"24GB"`. If given, the result says how many rows fit.
         seed: seed of the sample.
         advance: called with a stage, the amount done and the total, to show progress.
         options: options of `build` that decide how files are read and encoded.
@@ -73,7 +88,10 @@ def analyze(
     from tokenmill.reports.lengths.figures import Budget
 
     shape = named_shape(model) if isinstance(model, str) else model
-    question = Question(sequence_lengths, shape, Budget(tokens_per_batch, activation_memory))
+    _refuse_unknown(options)
+    given = {"activation_memory": activation_memory}
+    memory = make_options(Device, given, "the analysis").activation_memory
+    question = Question(sequence_lengths, shape, Budget(tokens_per_batch, memory))
     found = _dataset_of(corpus, is_alone=tokenizer is None)
     if found is not None:
         _refuse_reading(found, tokenizer, options)
@@ -83,6 +101,13 @@ def analyze(
     _check_reading(names_of(corpus), tokenizer, options)
     made = recipe(corpus, tokenizer, "(not written)", **options)
     return analyze_files(made, tokenizer, question, seed, advance)
+
+
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Refuse names that are options neither of an analysis nor of reading."""
+    known = [*OWN_OPTIONS, *(name for kind in SECTIONS.values() for name in options_of(kind))]
+    if problems := [unknown(name, nearest(name, known)) for name in options if name not in known]:
+        raise OptionError("the analysis", problems)
 
 
 def _refuse_reading(found: Dataset | str, tokenizer: object, options: Mapping[str, Any]) -> None:

@@ -65,11 +65,11 @@ examples:
         about("tokens in a global batch, e.g. 4M (default: 524288)"),
     ] = None
     activation_memory: Annotated[
-        int | None,
+        str | None,
         about(
             "memory that a device has left for activations and logits, e.g. 24GB; "
             "shows how many rows fit",
-            unit="bytes",
+            metavar="SIZE",
         ),
     ] = None
     seed: Annotated[int, about("seed of the sample (default: 0)")] = 0
@@ -135,6 +135,7 @@ def _print(found: Analysis) -> None:
         print_table(*table(found))
         print()
     print_facts([("note", f"{name}: {text}") for name, text in tables.notes(found)])
-    print(f"\nrecommended: sequences of {found.recommendation.sequence_length:,} tokens (*)")
+    star = " (*)" if found.recommendation.fits else ""
+    print(fitted(f"\nrecommended: {found.recommendation.headline}{star}"))
     for reason in found.recommendation.reasons:
         print(fitted(f"- {reason}"))

@@ -35,7 +35,7 @@ def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tu
         tokens = figures.left_out_tokens[reason]
         left_out = f"{counted(count, 'document')} with {counted(tokens, 'token')}"
         yield "left out", f"{left_out}: {reason}"
-    full = f"{figures.fill:.2%} full; {figures.padding:,} tokens are padding"
+    full = f"{figures.fill:.2%} full; {counted(figures.padding, 'token')} of padding"
     yield "sequences", f"{figures.sequences:,} of {options.length:,} tokens, {full}"
     cut = f"{counted(figures.documents_cut, 'document')} in {counted(figures.cuts, 'place')}"
     if avoidable := _avoidable(figures):
@@ -48,9 +48,9 @@ def _facts(options: PackOptions, figures: Figures, verbose: bool) -> Iterator[tu
         lost = f"{counted(tokens, 'token')} of {counted(documents, 'document')}"
         yield "lost", f"{lost}: {reason}"
     if figures.repeated_tokens:
-        yield "repeated", f"{figures.repeated_tokens:,} tokens, because windows overlap"
+        yield "repeated", f"{counted(figures.repeated_tokens, 'token')}, because windows overlap"
     if figures.tokens_set_at_cuts:
-        yield "set at cuts", f"{figures.tokens_set_at_cuts:,} tokens"
+        yield "set at cuts", counted(figures.tokens_set_at_cuts, "token")
     if verbose:
         yield from _more_figures(options, figures)
 
@@ -128,8 +128,8 @@ def _recommendation(rows: list[Compared]) -> Iterator[tuple[str, str]]:
         return
     figures = best.figures
     lost, avoidable = sum(figures.lost_tokens.values()), _avoidable(figures)
-    harm = f"loses {lost:,} tokens" if lost else "loses no token"
-    cuts = f"makes {avoidable:,} avoidable cuts" if avoidable else "makes no avoidable cut"
+    harm = f"loses {counted(lost, 'token')}" if lost else "loses no token"
+    cuts = f"makes {counted(avoidable, 'avoidable cut')}" if avoidable else "makes no avoidable cut"
     text = f"{best.packing}. It {harm}, {cuts}, and {1 - figures.fill:.2%} is padding."
     yield "recommended", text
     for row in rows:
@@ -138,8 +138,8 @@ def _recommendation(rows: list[Compared]) -> Iterator[tuple[str, str]]:
         saved = 1 - row.figures.row_tokens / figures.row_tokens
         more_cuts = _avoidable(row.figures) - avoidable
         more_lost = sum(row.figures.lost_tokens.values()) - lost
-        price = [f"{more_cuts:,} more avoidable cuts"] * (more_cuts > 0)
-        price += [f"{more_lost:,} more lost tokens"] * (more_lost > 0)
+        price = [counted(more_cuts, "more avoidable cut")] * (more_cuts > 0)
+        price += [counted(more_lost, "more lost token")] * (more_lost > 0)
         price = price or [f"{row.seconds:.2f} seconds instead of {best.seconds:.2f}"]
         cost = " and ".join(price)
         yield "", f"{row.packing} takes {saved:.2%} fewer row tokens, for {cost}."

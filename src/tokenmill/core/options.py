@@ -7,6 +7,7 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
 
     unit      how a text is read: "bytes" (2GB), "tokens" (4k), "quantity" (1.3B); "escaped": a
               shell cannot write line ends, so that its flag takes them as \n
+    reason    follows the valid values in a message
     names     yields valid names that are known late, in the order of what it takes to know them
     metavar, nargs, positional     how the command line shows the option
 """
@@ -285,7 +286,8 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
         allowed = ""
         if isinstance(error, msgspec.ValidationError) or not str(error):
             allowed = valid_values(option.hint)
-        why = f"must be {allowed}" if allowed else str(error)
+        reason = f"; {option.extra['reason']}" if "reason" in option.extra else ""
+        why = f"must be {allowed}{reason}" if allowed else str(error)
         if "%" in allowed and re.fullmatch(r"[1-9]\d?(\.\d+)?", str(value)):
             why += f"; did you mean {value}%?"
         if option.item and str in option.kinds and isinstance(value, list) and len(value) == 1:

@@ -49,7 +49,7 @@ from tokenmill.hf.source import (
 from tokenmill.hf.summary import Summary, logger, logging_at, progress
 from tokenmill.hf.workers import Workers, described, thread_environment
 from tokenmill.hf.writing import RowWriter, unfinished_rows
-from tokenmill.packing.options import PackOptions
+from tokenmill.packing.options import PackOptions, warn_of_short_sequences
 from tokenmill.run.machine import usable_cores
 from tokenmill.run.recipe.tokenizer_section import (
     DEFAULT_COLUMNS,
@@ -113,6 +113,7 @@ class CausalLMTokenizer:
             self._file = require_harmless(load_tokenizer_file(given))
             named = given if self._file.tokenizer is None else self._file.tokenizer
             self.config = with_length(self.config, named, self._file.origin, logger.info)
+            warn_of_short_sequences(self.config.row_length)
             self._encoder = ExactEncoder(self._file, engine, self._sampling())
             conventions = Conventions(named, self._file, self._encoder.reference)
             self._rule = conventions.rule(self.config)

@@ -13,7 +13,8 @@ from tokenmill.core.options import Problem, Ref, about, options_of
 
 LOGGER = logging.getLogger(__name__)
 MIN_SEQUENCE_LENGTH = 2
-TOO_SHORT = "must be 2 or more, because one token leaves none to predict"
+REASON = "one token leaves none to predict"
+TOO_SHORT = f"must be {MIN_SEQUENCE_LENGTH} or more, because {REASON}"
 USUAL_SEQUENCE_LENGTH = 16
 """Shorter sequences are most likely a mistake."""
 MAX_SEQUENCE_LENGTH = 1 << 24
@@ -56,8 +57,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How documents become training sequences (see also tokenmill pack)."""
 
     sequence_length: Annotated[
-        Annotated[int, Meta(ge=1, le=MAX_SEQUENCE_LENGTH)] | None,
-        about("plan training sequences of this many tokens", example="4096", unit="tokens"),
+        Annotated[int, Meta(ge=MIN_SEQUENCE_LENGTH, le=MAX_SEQUENCE_LENGTH)] | None,
+        about("plan training sequences of this many tokens", "4096", unit="tokens", reason=REASON),
     ] = None
     packing: Annotated[Packing, about("packing strategy")] = "best-fit"
     long_documents: Annotated[
@@ -203,9 +204,6 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def contradictions(self) -> Iterator[Problem]:
         """Yield what is wrong with the combination of options, for any strategy."""
-        if self.length < MIN_SEQUENCE_LENGTH:
-            yield Problem("pack.sequence_length", "got {}; {}", self.length, TOO_SHORT)
-            return
         yield from self._room_problems()
         if bool(self.weight) != (self.weight_by is not None):
             yield Problem("pack.weight", "must be given together with {}", Ref("pack.weight_by"))

@@ -92,13 +92,21 @@ def test_what_cannot_be_analysed_is_refused(tmp_path: Path, tokenizer_path: Path
         tokenmill.analyze(path)
     with pytest.raises(UserError, match="an input does not exist"):
         tokenmill.analyze(tmp_path / "corpsu")
-    with pytest.raises(UserError, match="out of bounds"):
-        tokenmill.analyze(path, tokenizer_path, sequence_lengths=[0])
+    with pytest.raises(UserError, match="got 1; must be 2 or more, because one token leaves none"):
+        tokenmill.analyze(path, tokenizer_path, sequence_lengths=[1])
     with pytest.raises(UserError, match="unknown options of an analysis: sequence_length"):
         tokenmill.analyze(path, tokenizer_path, sequence_length=512)
     with pytest.raises(UserError, match="cannot find a model shape named"):
         tokenmill.analyze(path, tokenizer_path, model="9z")
     tokenmill.build(path, tokenizer_path, tmp_path / "out", workers=1)
+    with pytest.raises(UserError, match="memroy: unknown option; did you mean activation_memory"):
+        tokenmill.analyze(tmp_path / "out", activation_memroy="24GB")
+    with pytest.raises(UserError, match="activation_memory: got 'much'; must be a size such as 2G"):
+        tokenmill.analyze(tmp_path / "out", activation_memory="much")
+    assert (
+        tokenmill.analyze(tmp_path / "out", activation_memory="24GB").budget.activation_memory
+        == 24 * 10**9
+    )
     with pytest.raises(UserError, match="a dataset takes no tokenizer"):
         tokenmill.analyze(tmp_path / "out", tokenizer_path)
     empty = write_jsonl(tmp_path / "b.jsonl", [""])

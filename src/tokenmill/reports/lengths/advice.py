@@ -21,6 +21,19 @@ class Recommendation:
 
     sequence_length: int
     reasons: list[str]
+    fits: bool = True
+    """False if no row of any length fits into the memory for activations: none is recommended."""
+
+    def is_for(self, length: int) -> bool:
+        """Whether a length is recommended."""
+        return self.fits and length == self.sequence_length
+
+    @property
+    def headline(self) -> str:
+        """The length as part of a sentence, or that none is recommended."""
+        length = f"sequences of {self.sequence_length:,} tokens"
+        none = "none, because no length fits into the memory for activations"
+        return length if self.fits else f"{none}; {length} come closest"
 
 
 def recommend(rows: Rows, costs: Costs, shape: ModelShape) -> Recommendation:
@@ -46,7 +59,8 @@ def recommend(rows: Rows, costs: Costs, shape: ModelShape) -> Recommendation:
         *_memory(costs, chosen, shape),
         *_batches(costs[chosen]),
     ]
-    return Recommendation(rows[chosen].sequence_length, reasons)
+    fits = costs[chosen].rows_that_fit != 0
+    return Recommendation(rows[chosen].sequence_length, reasons, fits)
 
 
 def _choice(rows: Rows, costs: Costs, chosen: int, *, is_enough: bool) -> Iterator[str]:

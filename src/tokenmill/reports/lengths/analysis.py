@@ -14,6 +14,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.html import card
 from tokenmill.core.records import Advance, FloatArray
 from tokenmill.packing.costs import ModelShape
+from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, MIN_SEQUENCE_LENGTH, TOO_SHORT
 from tokenmill.reports.lengths.advice import Recommendation, recommend
 from tokenmill.reports.lengths.counts import (
     PERCENTILES,
@@ -34,7 +35,6 @@ from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.dataset import Dataset
 
 SEQUENCE_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-MAX_LENGTH = 1 << 24
 TOKENS_PER_BATCH = 1 << 19
 """The batch of the smaller GPT-3 models (arXiv 2005.14165, table 2.1)."""
 
@@ -92,7 +92,7 @@ class Analysis:
             ("corpus", self.corpus),
             ("documents", f"{about}{self.documents:,} with {self.tokens:,} tokens"),
             ("lengths", f"{self.shortest:,} to {self.longest:,} tokens; {half}"),
-            ("recommended", f"sequences of {self.recommendation.sequence_length:,} tokens"),
+            ("recommended", self.recommendation.headline),
         ]
         return card("Analysis of lengths", facts, length_picture(self.histogram))
 
@@ -109,14 +109,13 @@ class Question:
         if not self.sequence_lengths:
             raise UserError("give at least one sequence length")
         for length in self.sequence_lengths:
-            if not 1 <= length <= MAX_LENGTH:
-                why = f"got {length:,}; it may be from 1 to {MAX_LENGTH:,} tokens"
+            if not MIN_SEQUENCE_LENGTH <= length <= MAX_SEQUENCE_LENGTH:
+                largest = f"must be at most {MAX_SEQUENCE_LENGTH:,}"
+                why = f"got {length:,}; {TOO_SHORT if length < MIN_SEQUENCE_LENGTH else largest}"
                 raise UserError("a sequence length is out of bounds", why=why)
         if self.budget.tokens_per_batch < 1:
             why = f"got {self.budget.tokens_per_batch:,}"
             raise UserError("a batch must have at least one token", why=why)
-        if self.budget.activation_memory is not None and self.budget.activation_memory < 1:
-            raise UserError("the memory for activations must be at least one byte")
 
 
 def analyze_dataset(dataset: Dataset, question: Question, advance: Advance) -> Analysis:
@@ -216,7 +215,7 @@ def csv_lines(found: Analysis) -> str:
         if found.margins is not None:
             line["cut_share_margin"] = found.margins.cut_shares[rows.sequence_length]
             line["sequences_margin"] = found.margins.sequences[rows.sequence_length]
-        chosen = rows.sequence_length == found.recommendation.sequence_length
+        chosen = found.recommendation.is_for(rows.sequence_length)
         lines.append(line | {"recommended": int(chosen)})
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()

@@ -121,5 +121,5 @@ def notes(found: Analysis) -> Iterator[Fact]:
 
 
 def _length(length: int, found: Analysis) -> Cell:
-    is_best = length == found.recommendation.sequence_length
+    is_best = found.recommendation.is_for(length)
     return Number(length, f"{length:,}{' *' if is_best else ''}")

@@ -69,14 +69,13 @@ def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
 
 def _advice(found: Analysis) -> Iterator[Html]:
     advice = found.recommendation
-    yield element(
-        "p", element("strong", escaped(f"Recommended: {advice.sequence_length:,} tokens."))
-    )
+    yield element("p", element("strong", escaped(f"Recommended: {advice.headline}.")))
     yield element("ul", *(element("li", escaped(f"{reason}.")) for reason in advice.reasons))
 
 
 def _length_charts(found: Analysis) -> Iterator[Html]:
-    chosen = found.recommendation.sequence_length
+    advice = found.recommendation
+    marks = [(advice.sequence_length, "recommended")] if advice.fits else []
     axes = Axes("sequence length", "share", xlog=True, yshare=True)
     points = [
         point
@@ -87,7 +86,7 @@ def _length_charts(found: Analysis) -> Iterator[Html]:
             Point(row.sequence_length, 1 - row.fill, "padding"),
         )
     ]
-    yield charts.lines("What is cut, and what is padding", points, axes, [(chosen, "recommended")])
+    yield charts.lines("What is cut, and what is padding", points, axes, marks)
     costs = [
         point
         for cost in found.costs
@@ -97,4 +96,4 @@ def _length_charts(found: Analysis) -> Iterator[Html]:
         )
     ]
     log = Axes("sequence length", "FLOPs of attention in an epoch", xlog=True, ylog=True)
-    yield charts.lines("What attention costs", costs, log, [(chosen, "recommended")])
+    yield charts.lines("What attention costs", costs, log, marks)

@@ -110,7 +110,7 @@ def _plan(plan: PlanOverview) -> Iterator[Html]:
                 f"{figures.sequences:,} of {options.length:,} tokens, "
                 f"{figures.segments / max(figures.sequences, 1):.2f} segments each",
             ),
-            ("fill", f"{figures.fill:.3%}; {figures.padding:,} tokens are padding"),
+            ("fill", f"{figures.fill:.3%}; {counted(figures.padding, 'token')} of padding"),
             ("bound", bound),
             (
                 "cut",

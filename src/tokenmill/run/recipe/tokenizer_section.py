@@ -20,7 +20,7 @@ from msgspec import Meta
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref, about, convert
 from tokenmill.encode.tokenizer_file import own_length
-from tokenmill.packing.options import Packing, PackOptions
+from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, REASON, Packing, PackOptions
 from tokenmill.run.recipe.checks import load_recipe
 from tokenmill.run.recipe.options import Recipe
 
@@ -40,11 +40,12 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Options of rows and of how they are made."""
 
     context_length: Annotated[
-        Annotated[int, Meta(ge=1, le=LARGEST_CONTEXT)] | None,
+        Annotated[int, Meta(ge=MIN_SEQUENCE_LENGTH, le=LARGEST_CONTEXT)] | None,
         about(
             "tokens per row, with padding and specials (default: the length of the tokenizer or "
             "of its model)",
             unit="tokens",
+            reason=REASON,
         ),
     ] = None
     """Tokens per row, including special tokens and padding. If None, see `with_length`."""
