@@ -19,7 +19,6 @@ from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref, about, convert
-from tokenmill.encode.tokenizer_file import own_length
 from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, REASON, Packing, PackOptions
 from tokenmill.run.recipe.checks import load_recipe
 from tokenmill.run.recipe.options import Recipe
@@ -172,6 +171,8 @@ def with_length(
     Raises:
         UserError: no length is known, or another option does not fit this length.
     """
+    from tokenmill.encode.tokenizer_file import own_length  # imports NumPy
+
     if config.context_length is not None:
         return config
     length, source = own_length(tokenizer)
