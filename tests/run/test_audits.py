@@ -15,12 +15,11 @@ import tokenmill
 from cli.test_summary import RUN
 from conftest import write_jsonl
 from tokenmill.cli import main
-from tokenmill.cli.summary import audited_text
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import audit_share, excluded_error_rate
-from tokenmill.reports.contents import stored_run
+from tokenmill.reports.contents import audited_text, stored_run
 from tokenmill.run.executor import Receipt
 from tokenmill.run.running import audit_of
 from tokenmill.run.units import encode

@@ -9,7 +9,6 @@ import msgspec
 
 from tokenmill.cli.display import Shown
 from tokenmill.cli.summary import (
-    audited_text,
     documents_text,
     reasons_text,
     reused_facts,
@@ -18,6 +17,7 @@ from tokenmill.cli.summary import (
 )
 from tokenmill.cli.tables import fact_lines, next_text
 from tokenmill.core.values import counted, size_text
+from tokenmill.reports.contents import audited_text
 from tokenmill.run.tasks.count import CountReport, CountTask
 
 MAX_SHOWN_GROUPS = 12

@@ -116,8 +116,7 @@ examples:
     def _show_dataset(self, dataset: Dataset) -> None:
         import msgspec
 
-        from tokenmill.cli.summary import exactness_text, subset_facts
-        from tokenmill.reports.contents import count_subsets, dataset_facts, run_if_kept
+        from tokenmill.reports.contents import count_subsets, described, run_if_kept
         from tokenmill.reports.inspect import edge_views
         from tokenmill.reports.samples import SMALL, sampled_lengths
 
@@ -130,13 +129,7 @@ examples:
             shards = len(manifest.shards)
             print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
             return
-        facts = list(dataset_facts(manifest, dataset.location))
-        if manifest.tokenizer.fingerprint:
-            facts.append(("fingerprint", manifest.tokenizer.fingerprint))
-        if run is not None:
-            facts.append(("encoded by", run.engine))
-            facts.append(("exactness", exactness_text(run)))
-        print("\n".join([*fact_lines([*facts, *subset_facts(subsets)], 11), ""]))
+        print("\n".join([*fact_lines(described(dataset, run, subsets), 11), ""]))
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
         header, rows = ["source", "documents", "tokens", "rejected"], [*map(_counts, shown)]
         widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]

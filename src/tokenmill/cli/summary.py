@@ -18,6 +18,7 @@ from tokenmill.core.values import (
     speed_text,
     unknown_facts,
 )
+from tokenmill.reports.contents import count_subsets, exactness_text, subset_facts
 from tokenmill.run.tasks.encode import BuildReport, EncodeTask
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from tokenmill.store.manifest import Counts, Run
     from tokenmill.store.policies import Policies
 
-SUBSET_NOTE = (
-    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it. "
-    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its "
-    "rows are the documents in order, and its column `subset` is 'train' or 'validation'."
-)
 STAGES = ("read", "encode", "split", "write", "fsync")
 
 
@@ -81,20 +77,7 @@ def subsets_of(report: BuildReport) -> dict[str, SubsetCounts]:
     """Documents and tokens of each subset; none without a validation subset."""
     if report.opened is None or not report.opened.policies.read.validation:
         return {}
-    from tokenmill.reports.contents import count_subsets
-
     return count_subsets(report.opened)
-
-
-def subset_facts(subsets: dict[str, SubsetCounts]) -> list[tuple[str, str]]:
-    """Names and values of the lines; empty if the dataset has no validation subset."""
-    if not subsets:
-        return []
-    facts = [
-        (name, f"{counted(counts.documents, 'document')}, {counted(counts.tokens, 'token')}")
-        for name, counts in subsets.items()
-    ]
-    return [*facts, ("note", SUBSET_NOTE)]
 
 
 def _plan_lines(report: BuildReport, verbose: bool) -> list[str]:
@@ -126,24 +109,6 @@ def reused_facts(found: Reused | None) -> list[tuple[str, str]]:
         return []
     spared = f"{counted(found.units, 'finished unit')}, {size_text(found.bytes)}"
     return [("reused", f"{spared}; saved about {duration_text(found.seconds)}")]
-
-
-def exactness_text(run: Run) -> str:
-    """How the ids of a dataset were checked."""
-    if run.engine == "reference":
-        return "the tokenizer's own library encoded every document"
-    return audited_text(run, "the reference tokenizer")
-
-
-def audited_text(run: Run, reference: str) -> str:
-    """How many documents were compared with the reference, and what that may have missed."""
-    audited = counted(run.audited_documents, "document")
-    if run.audit is msgspec.UNSET:
-        return f"{audited} compared with {reference}: all equal; others may differ"
-    if not (rate := run.audit.excluded_error_rate):
-        return f"every document compared with {reference}: all equal"
-    missed = f"with 95 % confidence, fewer than {100 * rate:.2g} % of all documents differ"
-    return f"{audited} compared with {reference}: all equal; {missed}"
 
 
 def reasons_text(totals: Counts, out: str | Path) -> str:

@@ -6,6 +6,7 @@ Functions return markup, as `Html`; they escape every other text that they get.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
@@ -40,21 +41,38 @@ def element(name: str, *content: Html, **attributes: str) -> Html:
     return Html(f"<{name}{''.join(pairs)}>{''.join(content)}</{name}>")
 
 
+def text(name: str, content: str, **attributes: str) -> Html:
+    """An element that holds a text."""
+    return element(name, escaped(content), **attributes)
+
+
+def about(content: str) -> Html:
+    """A paragraph that explains."""
+    return text("p", content, class_="about")
+
+
+def listed(items: Iterable[str]) -> Html:
+    """A list of sentences, each without its full stop."""
+    return element("ul", *(text("li", f"{item[0].upper()}{item[1:]}.") for item in items))
+
+
+def pair(*parts: Html) -> Html:
+    """Parts that stand side by side on a wide page."""
+    return element("div", *parts, class_="pair")
+
+
 def facts(pairs: Iterable[Fact]) -> Html:
     """A list of names and values."""
-    rows = (element("dt", escaped(name)) + element("dd", escaped(value)) for name, value in pairs)
+    rows = (text("dt", name) + text("dd", value) for name, value in pairs)
     return element("dl", *map(Html, rows))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
     """A table; a page sorts it by a click on a header. The first column names the rows."""
     rows = list(rows)
-    heads = [
-        element("th", escaped(name), scope="col", **_class_of(rows, at))
-        for at, name in enumerate(header)
-    ]
+    heads = [text("th", name, scope="col", **_class_of(rows, at)) for at, name in enumerate(header)]
     lines = [element("tr", *(_cell(at, value) for at, value in enumerate(row))) for row in rows]
-    title = [element("caption", escaped(caption))] if caption else []
+    title = [text("caption", caption)] if caption else []
     body = [element("thead", element("tr", *heads)), element("tbody", *lines)]
     return element("div", element("table", *title, *body), class_="wide", tabindex="0")
 
@@ -66,15 +84,20 @@ def _class_of(rows: Sequence[Sequence[Cell]], at: int) -> dict[str, str]:
 
 def _cell(at: int, value: Cell) -> Html:
     if isinstance(value, Number):
-        return element("td", escaped(value), data_value=repr(value.value))
-    return element("td" if at else "th", escaped(value), **({} if at else {"scope": "row"}))
+        return text("td", value, data_value=repr(value.value))
+    return text("td", value) if at else text("th", value, scope="row")
 
 
-def section(title: str, *content: Html, about: str = "") -> Html:
-    """A part of a page with a heading, an address, and a sentence about what it shows."""
-    name = title.lower().replace(" ", "-")
-    lead = [element("p", escaped(about), class_="about")] if about else []
-    return element("section", element("h2", escaped(title)), *lead, *content, id=name)
+def section(title: str, *content: Html) -> Html:
+    """A part of a page with a heading and an address."""
+    return element("section", text("h2", title), *content, id=title.lower().replace(" ", "-"))
+
+
+def contents(sections: Iterable[Html]) -> Html:
+    """Links to sections, by their headings."""
+    found = (re.match('<section id="(.*?)"><h2>(.*?)</h2>', each) for each in sections)
+    links = (element("a", Html(head[2]), href=f"#{head[1]}") for head in found if head)
+    return element("nav", *links, aria_label="Sections")
 
 
 def card(title: str, pairs: Iterable[Fact], picture: Html | None = None) -> Html:
@@ -83,13 +106,12 @@ def card(title: str, pairs: Iterable[Fact], picture: Html | None = None) -> Html
     lines = [
         element(
             "tr",
-            element("th", escaped(name), style=f"{cell};font-weight:normal;opacity:.65"),
-            element("td", escaped(value), style=cell),
+            text("th", name, style=f"{cell};font-weight:normal;opacity:.65"),
+            text("td", value, style=cell),
         )
         for name, value in pairs
     ]
     style = "border-collapse:collapse;border:0;margin:.3em 0;color:inherit"
     table_ = element("table", *lines, style=style)
-    heading = element("strong", escaped(title))
     drawn = [picture] if picture is not None else []
-    return element("div", heading, table_, *drawn, style="font-size:.9em")
+    return element("div", text("strong", title), table_, *drawn, style="font-size:.9em")

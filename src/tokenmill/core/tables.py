@@ -35,18 +35,21 @@ def table_of(columns: Mapping[str, Callable[[T], Cell]], items: Iterable[T]) -> 
     return list(columns), [[cell(item) for cell in columns.values()] for item in items]
 
 
-def number(value: float | None, form: str = "") -> Cell:
-    """A number, by default as a count or with two digits after the point; "-" for None."""
-    if value is None:
-        return "-"
+def number(value: float, form: str = "") -> Number:
+    """A number, by default as a count or with two digits after the point."""
     return Number(value, format(value, form or ("," if isinstance(value, int) else ",.2f")))
 
 
-def percent(share: float, digits: int = 2) -> Cell:
+def known(value: float | None, form: str = "") -> Cell:
+    """A number, or "-" for one that is not known."""
+    return "-" if value is None else number(value, form)
+
+
+def percent(share: float, digits: int = 2) -> Number:
     """A share of 1 as a percentage."""
     return number(share, f".{digits}%")
 
 
-def size(num_bytes: float) -> Cell:
+def size(num_bytes: float) -> Number:
     """A number of bytes."""
     return Number(num_bytes, size_text(num_bytes))

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from tokenmill.core.tables import Fact
 from tokenmill.core.values import counted, unknown_facts
 from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, FileEntry, Manifest, Run
 from tokenmill.store.temporary import whole_shard
+
+SUBSET_NOTE = (
+    "tokens/ holds both subsets. Plans leave validation out by default; other readers see it. "
+    "To skip it there: each file in tokens/ has a table of the same name in documents/. Its "
+    "rows are the documents in order, and its column `subset` is 'train' or 'validation'."
+)
 
 
 def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -32,7 +39,7 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
                 yield source, position, shard.document(index)
 
 
-def dataset_facts(manifest: Manifest, location: str) -> Iterator[tuple[str, str]]:
+def dataset_facts(manifest: Manifest, location: str) -> Iterator[Fact]:
     """What to know first of a dataset, from its manifest."""
     totals, tokenizer = manifest.totals, manifest.tokenizer
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
@@ -45,6 +52,48 @@ def dataset_facts(manifest: Manifest, location: str) -> Iterator[tuple[str, str]
     yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
     yield from unknown_facts(totals.unknown_tokens, totals.tokens)
     yield "tokenizer", f"{tokenizer.kind}, largest id {tokenizer.largest_id}, {begins}"
+
+
+def described(
+    dataset: Dataset, run: Run | None, subsets: dict[str, SubsetCounts]
+) -> Iterator[Fact]:
+    """Everything about a dataset that fits in a few lines."""
+    yield from dataset_facts(dataset.manifest, dataset.location)
+    if dataset.manifest.tokenizer.fingerprint:
+        yield "fingerprint", dataset.manifest.tokenizer.fingerprint
+    if run is not None:
+        yield "encoded by", run.engine
+        yield "exactness", exactness_text(run)
+    yield from subset_facts(subsets)
+
+
+def subset_facts(subsets: dict[str, SubsetCounts]) -> list[Fact]:
+    """Names and values of the lines; empty if the dataset has no validation subset."""
+    if not subsets:
+        return []
+    facts = [
+        (name, f"{counted(counts.documents, 'document')}, {counted(counts.tokens, 'token')}")
+        for name, counts in subsets.items()
+    ]
+    return [*facts, ("note", SUBSET_NOTE)]
+
+
+def exactness_text(run: Run) -> str:
+    """How the ids of a dataset were checked."""
+    if run.engine == "reference":
+        return "the tokenizer's own library encoded every document"
+    return audited_text(run, "the reference tokenizer")
+
+
+def audited_text(run: Run, reference: str) -> str:
+    """How many documents were compared with the reference, and what that may have missed."""
+    audited = counted(run.audited_documents, "document")
+    if run.audit is msgspec.UNSET:
+        return f"{audited} compared with {reference}: all equal; others may differ"
+    if not (rate := run.audit.excluded_error_rate):
+        return f"every document compared with {reference}: all equal"
+    missed = f"with 95 % confidence, fewer than {100 * rate:.2g} % of all documents differ"
+    return f"{audited} compared with {reference}: all equal; {missed}"
 
 
 def stored_run(dataset: Dataset) -> Run:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance
+from tokenmill.core.tables import Fact
 from tokenmill.core.values import counted
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
@@ -29,7 +30,7 @@ from tokenmill.packing.figures import Figures
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import figures_of
 from tokenmill.packing.strategies import options_of_plan
-from tokenmill.reports.contents import SubsetCounts, count_subsets, run_if_kept
+from tokenmill.reports.contents import SubsetCounts, count_subsets, described, run_if_kept
 from tokenmill.reports.inspect import DocumentView, decoded_document
 from tokenmill.reports.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -50,7 +51,7 @@ from tokenmill.reports.samples import (
 from tokenmill.reports.sequence import SequenceView, decoded_sequence
 from tokenmill.reports.tokenizers.figures import TokenFigures, token_figures
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import Audit, Counts, SourceEntry, TokenizerEntry
+from tokenmill.store.manifest import Counts, Run, SourceEntry, TokenizerEntry
 from tokenmill.store.plan import Plan, open_plan
 from tokenmill.store.stored_reference import open_reference, stored_tokenizer
 
@@ -103,21 +104,6 @@ class Rejects:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
-    """How the dataset was built."""
-
-    started: list[str]
-    """The start of each attempt."""
-    host: str
-    engine: str
-    versions: dict[str, str]
-    seconds: dict[str, float]
-    peak_bytes: int
-    audited_documents: int
-    audit: Audit | None
-
-
-@dataclass(frozen=True, slots=True)
 class VocabularyUse:
     """The tokens of a sample."""
 
@@ -145,7 +131,7 @@ class PlanOverview:
 class StrategyComparison:
     """All strategies with the same options, on some documents."""
 
-    sequence_length: int
+    options: PackOptions
     documents: int
     rows: list[Compared]
 
@@ -167,6 +153,8 @@ class Overview:
     """A dataset as a whole: what it is, where it comes from, and how it can be trained on."""
 
     location: str
+    facts: list[Fact]
+    """What to know first, as names and values."""
     dataset_id: str
     format_version: int
     totals: Counts
@@ -174,7 +162,8 @@ class Overview:
     tokenizer: TokenizerEntry
     policies: dict[str, Any]
     num_shards: int
-    run: RunFacts | None
+    run: Run | None
+    """How it was built, without the digests of rows."""
     num_sources: int
     sources: list[SourceEntry]
     """The largest sources."""
@@ -211,7 +200,7 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
         UserError: the state or the tokenizer belongs to another dataset.
         VerificationError: a file of the dataset is damaged.
     """
-    manifest, notes = dataset.manifest, list[str]()
+    manifest, run, notes = dataset.manifest, run_if_kept(dataset), list[str]()
     stages = iter(range(1, 7))
 
     def tell(stage: str) -> None:
@@ -230,17 +219,19 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
     reference = _reference(dataset, focus.tokenizer, notes)
     documents, batch = _texts(dataset, focus, reference, notes)
     tell("end")
+    subsets = _subsets(dataset, notes)
     sources = sorted(manifest.sources, key=lambda source: -source.counts.tokens)
     return Overview(
         location=dataset.location,
+        facts=list(described(dataset, run, subsets)),
         dataset_id=manifest.dataset_id,
         format_version=manifest.format_version,
         totals=manifest.totals,
-        subsets=_subsets(dataset, notes),
+        subsets=subsets,
         tokenizer=manifest.tokenizer,
         policies=manifest.policies,
         num_shards=len(manifest.shards),
-        run=_run(dataset),
+        run=msgspec.structs.replace(run, row_digests=msgspec.UNSET) if run else None,
         num_sources=len(sources),
         sources=sources[:MOST_SOURCES],
         rejects=_rejects(dataset),
@@ -258,22 +249,6 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
 
 def _question() -> Question:
     return Question(SEQUENCE_LENGTHS, named_shape(USUAL_SHAPE), Budget(TOKENS_PER_BATCH))
-
-
-def _run(dataset: Dataset) -> RunFacts | None:
-    run = run_if_kept(dataset)
-    if run is None:
-        return None
-    return RunFacts(
-        started=[attempt.started for attempt in run.attempts],
-        host=run.host,
-        engine=run.engine,
-        versions=run.versions,
-        seconds=run.seconds,
-        peak_bytes=run.peak_bytes,
-        audited_documents=run.audited_documents,
-        audit=run.audit or None,
-    )
 
 
 def _subsets(dataset: Dataset, notes: list[str]) -> dict[str, SubsetCounts]:
@@ -361,7 +336,7 @@ def _comparison(
     documents = sum(shard.entry.documents for shard in part.shards)
     if part is not dataset:
         notes.append(f"strategies are compared on {documents:,} documents, in whole shards")
-    return StrategyComparison(options.length, documents, compare(part, options))
+    return StrategyComparison(options, documents, compare(part, options))
 
 
 def _vocabulary(dataset: Dataset, notes: list[str]) -> VocabularyUse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tokenmill.core.tables import Cell, Fact, Number, Table, number, percent, size, table_of
+from tokenmill.core.tables import Cell, Fact, Number, Table, known, number, percent, size, table_of
 from tokenmill.core.values import counted, size_text
 from tokenmill.packing.costs import training_bytes
 from tokenmill.reports.lengths.analysis import Analysis
@@ -95,7 +95,7 @@ def cost_table(found: Analysis) -> Table:
         "length": lambda cost: _length(cost.sequence_length, found),
         "dense": lambda cost: number(cost.dense_attention_flops, ".2e"),
         "masked": lambda cost: number(cost.masked_attention_flops, ".2e"),
-        "other FLOPs": lambda cost: number(cost.matrix_flops, ".2e"),
+        "other FLOPs": lambda cost: known(cost.matrix_flops, ".2e"),
         "activations": lambda cost: size(cost.activation_bytes),
         "+ scores": lambda cost: size(cost.score_bytes),
         "KV cache": lambda cost: size(cost.kv_cache_bytes),
@@ -103,8 +103,8 @@ def cost_table(found: Analysis) -> Table:
         "steps": lambda cost: number(cost.steps),
     }
     if found.budget.activation_memory is not None:
-        columns["fit"] = lambda cost: number(cost.rows_that_fit)
-        columns["passes"] = lambda cost: number(cost.accumulation_steps)
+        columns["fit"] = lambda cost: known(cost.rows_that_fit)
+        columns["passes"] = lambda cost: known(cost.accumulation_steps)
     return table_of(columns, found.costs)
 
 

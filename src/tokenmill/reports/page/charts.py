@@ -6,14 +6,15 @@ which screen readers cannot read, ECharts needs 500 KB and Vega-Lite 830 for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from tokenmill.core.html import Html, element, escaped, table
-from tokenmill.core.tables import Cell, number, percent
+from tokenmill.core.charts import Point
+from tokenmill.core.html import Html, element, table, text
+from tokenmill.core.tables import Cell, Number, number, percent, table_of
 from tokenmill.core.values import safe_text
 from tokenmill.reports.lengths.counts import Bin
 from tokenmill.reports.sequence import SequenceView
@@ -32,27 +33,6 @@ class Axes:
     ylog: bool = False
     xshare: bool = False
     yshare: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A point of a line or a cloud."""
-
-    x: float
-    y: float
-    series: str = ""
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar with its name, and the text at its end."""
-
-    name: str
-    value: float
-    text: str
-    best: bool = True
-    """Whether it stands out from the others."""
 
 
 Marks = Sequence[tuple[float, str]]
@@ -81,55 +61,51 @@ def histogram(title: str, bins: Sequence[Bin], unit: str, x: str, marks: Marks =
     return _chart("histogram", title, axes, {"bins": shown, "marks": _marks(marks)}, details)
 
 
-def bars(title: str, shown: Sequence[Bar], axes: Axes) -> Html:
-    """Horizontal bars, one below the other."""
+def bars(title: str, shown: Sequence[tuple[str, Number]], axes: Axes, best: str = "") -> Html:
+    """Horizontal bars, one below the other; `best` stands out from the others if given."""
     values = [
-        {**msgspec.to_builtins(bar), "name": safe_text(bar.name[:MOST_NAME])} for bar in shown
+        {
+            "name": safe_text(name[:MOST_NAME]),
+            "value": each.value,
+            "text": str(each),
+            "best": best in ("", name),
+        }
+        for name, each in shown
     ]
-    details = table(("", axes.x), [(bar.name, bar.text) for bar in shown])
-    return _chart("bars", title, axes, {"bars": values}, details)
+    return _chart("bars", title, axes, {"bars": values}, table(("", axes.x), shown))
 
 
-def lines(title: str, points: Sequence[Point], axes: Axes, marks: Marks = ()) -> Html:
-    """One line for each series, with its points."""
-    return _points("lines", title, points, axes, marks)
-
-
-def dots(title: str, points: Sequence[Point], axes: Axes) -> Html:
-    """Points with their names beside them."""
-    return _points("dots", title, points, axes)
-
-
-def _points(kind: str, title: str, points: Sequence[Point], axes: Axes, marks: Marks = ()) -> Html:
-    def cell(value: float, *, is_share: bool) -> Cell:
-        return percent(value) if is_share else number(value)
-
+def points(
+    kind: Literal["lines", "dots"],
+    title: str,
+    found: Sequence[Point],
+    axes: Axes,
+    marks: Marks = (),
+) -> Html:
+    """Points with a name each, which is beside it, or of the line that it belongs to."""
     rows, shown = [], []
-    for each in points:
-        name = safe_text((each.name or each.series)[:MOST_NAME])
-        x, y = cell(each.x, is_share=axes.xshare), cell(each.y, is_share=axes.yshare)
-        rows.append((name, x, y))
-        text = f"{name}: {axes.x} {_text(x)}, {axes.y} {_text(y)}".removeprefix(": ")
-        shown.append({"x": each.x, "y": each.y, "series": each.series, "name": name, "text": text})
-    details = table(("", axes.x, axes.y), rows)
-    return _chart(kind, title, axes, {"points": shown, "marks": _marks(marks)}, details)
+    for name, x, y in found:
+        name = safe_text(name[:MOST_NAME])
+        row = (name, _cell(x, is_share=axes.xshare), _cell(y, is_share=axes.yshare))
+        text_ = f"{name}: {axes.x} {row[1]}, {axes.y} {row[2]}".removeprefix(": ")
+        shown.append({"x": x, "y": y, "name": name, "text": text_})
+        rows.append(row)
+    data = {"points": shown, "marks": _marks(marks)}
+    return _chart(kind, title, axes, data, table(("", axes.x, axes.y), rows))
 
 
 def rows_of_batch(title: str, rows: Sequence[SequenceView]) -> Html:
     """Rows of a batch: a colour for each document, pale without loss, grey padding."""
     spans = [span for at, row in enumerate(rows) for span in _spans(at, row)]
     length = max((row.row_length for row in rows), default=1)
-    cells = [
-        (
-            f"row {at}",
-            number(row.sequence),
-            number(len(row.segments)),
-            number(row.padding),
-        )
-        for at, row in enumerate(rows)
-    ]
-    details = table(("row", "sequence", "documents", "padding"), cells)
+    columns: dict[str, Callable[[tuple[int, SequenceView]], Cell]] = {
+        "row": lambda each: f"row {each[0]}",
+        "sequence": lambda each: number(each[1].sequence),
+        "documents": lambda each: number(len(each[1].segments)),
+        "padding": lambda each: number(each[1].padding),
+    }
     data = {"spans": spans, "rows": len(rows), "length": length}
+    details = table(*table_of(columns, enumerate(rows)))
     return _chart("rows", title, Axes("tokens"), data, details)
 
 
@@ -169,19 +145,19 @@ def _range(each: Bin) -> str:
     return f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}"
 
 
-def _text(cell: Cell) -> str:
-    return cell if isinstance(cell, str) else cell.text
+def _cell(value: float, *, is_share: bool) -> Number:
+    return percent(value) if is_share else number(value)
 
 
 def _chart(kind: str, title: str, axes: Axes, data: dict[str, Any], details: Html) -> Html:
     values = {"kind": kind, "title": title, **msgspec.to_builtins(axes), **data}
     # In a script element, only "<" could end the data.
-    text = msgspec.json.encode(values).decode().replace("<", "\\u003c")
+    script = msgspec.json.encode(values).decode().replace("<", "\\u003c")
     return element(
         "figure",
-        element("figcaption", escaped(title)),
-        Html(f'<script type="application/json">{text}</script>'),
+        text("figcaption", title),
+        Html(f'<script type="application/json">{script}</script>'),
         element("div", class_="drawn"),
-        element("details", element("summary", Html("figures")), details),
+        element("details", text("summary", "figures"), details),
         class_="chart",
     )

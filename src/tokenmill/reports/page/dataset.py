@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
-from tokenmill.core.html import Html, element, escaped, facts, section, table
-from tokenmill.core.tables import Cell, Number, number, percent
+from tokenmill.core.html import (
+    Html,
+    about,
+    contents,
+    element,
+    facts,
+    listed,
+    section,
+    table,
+    text,
+)
+from tokenmill.core.tables import Cell, Fact, number, percent, size, table_of
 from tokenmill.core.values import counted, duration_text, rounded, size_text
 from tokenmill.reports.overview import Overview, Rejects, VocabularyUse
 from tokenmill.reports.page import charts
-from tokenmill.reports.page.charts import Axes, Bar, Point
+from tokenmill.reports.page.charts import Axes
 from tokenmill.reports.page.lengths import length_sections
 from tokenmill.reports.page.plans import plans_section, strategies_section
 from tokenmill.reports.page.texts import batch_section, documents_section
@@ -22,11 +32,11 @@ CHARTED_SOURCES = 15
 def dataset_page(found: Overview) -> list[Html]:
     """The parts of the page of a dataset."""
     sections = list(_sections(found))
-    return [*_head(found), _contents(found), *sections]
+    return [*_head(found), contents(sections), *sections]
 
 
 def _sections(found: Overview) -> Iterator[Html]:
-    yield _summary(found)
+    yield section("Summary", facts([*found.facts, *_run_facts(found)]))
     yield _sources(found)
     yield _rejected(found)
     yield from length_sections(found.lengths, found.length_bins)
@@ -39,13 +49,12 @@ def _sections(found: Overview) -> Iterator[Html]:
     if found.documents:
         yield documents_section(found.documents, found.spelled)
     yield _vocabulary(found.vocabulary, found)
-    notes = [element("li", escaped(f"{note[0].upper()}{note[1:]}.")) for note in found.notes]
-    if notes:
-        yield section("What was sampled", element("ul", *notes))
+    if found.notes:
+        yield section("What was sampled", listed(found.notes))
 
 
 def _head(found: Overview) -> Iterator[Html]:
-    yield element("h1", escaped(PurePath(found.location).name or found.location))
+    yield text("h1", PurePath(found.location).name or found.location)
     totals = found.totals
     tiles = {
         "documents": f"{totals.documents:,}",
@@ -57,176 +66,99 @@ def _head(found: Overview) -> Iterator[Html]:
         "plans": f"{len(found.plans):,}",
     }
     shown = [
-        element("div", element("strong", escaped(value)), element("span", escaped(name)))
-        for name, value in tiles.items()
+        element("div", text("strong", value), text("span", name)) for name, value in tiles.items()
     ]
     yield element("div", *shown, class_="tiles")
 
 
-def _contents(found: Overview) -> Html:
-    """Links to the sections."""
-    names = [
-        ("Summary", True),
-        ("Sources", True),
-        ("Rejected records", True),
-        ("Lengths of documents", True),
-        ("Which sequence length", True),
-        ("Which strategy", found.comparison is not None),
-        ("Plans", bool(found.plans)),
-        ("A batch", found.batch is not None),
-        ("Documents", bool(found.documents)),
-        ("Vocabulary", True),
-        ("What was sampled", bool(found.notes)),
-    ]
-    links = [
-        element("a", escaped(name), href=f"#{name.lower().replace(' ', '-')}")
-        for name, is_there in names
-        if is_there
-    ]
-    return element("nav", *links, aria_label="Sections")
-
-
-def _summary(found: Overview) -> Html:
-    totals, tokenizer = found.totals, found.tokenizer
-    pairs = [
-        ("place", found.location),
-        ("id", f"{found.dataset_id}, format {found.format_version}"),
-        (
-            "records",
-            f"{totals.records:,} read: {totals.documents:,} documents, "
-            f"{totals.empty:,} empty, {totals.num_rejected:,} rejected",
-        ),
-        ("shards", f"{found.num_shards:,}"),
-        (
-            "tokenizer",
-            f"{tokenizer.kind}, ids up to {tokenizer.largest_id:,}, sha256 {tokenizer.sha256}",
-        ),
-        (
-            "a document",
-            f"begins with {tokenizer.prefix_ids or 'no token of its own'} and ends "
-            f"with {tokenizer.eos_id}",
-        ),
-        *(
-            (name, f"{each.documents:,} documents, {each.tokens:,} tokens")
-            for name, each in found.subsets.items()
-        ),
-        *_run_facts(found),
-    ]
-    return section("Summary", facts(pairs))
-
-
-def _run_facts(found: Overview) -> Iterator[tuple[str, str]]:
+def _run_facts(found: Overview) -> Iterator[Fact]:
     if (run := found.run) is None:
         return
-    attempts = counted(len(run.started), "attempt")
+    attempts = counted(len(run.attempts), "attempt")
     wall = duration_text(run.seconds.get("wall", 0.0))
-    yield "built", f"{', '.join(run.started[:1])} on {run.host}, in {attempts}, {wall}"
-    yield "encoded by", run.engine
-    checked = f"{counted(run.audited_documents, 'document')} compared with the reference: all equal"
-    if run.audit is not None and run.audit.excluded_error_rate:
-        checked += f"; with 95 % confidence fewer than {run.audit.excluded_error_rate:.2%} differ"
-    yield "exactness", checked if run.engine != "reference" else "the reference encoded all of it"
+    started = "".join(f"{attempt.started} " for attempt in run.attempts[:1])
+    yield "built", f"{started}on {run.host}, in {attempts}, {wall}"
     yield "versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())
 
 
 def _sources(found: Overview) -> Html:
-    shown = [_source(source, found.totals.tokens) for source in found.sources]
+    tokens = max(found.totals.tokens, 1)
+    columns: dict[str, Callable[[SourceEntry], Cell]] = {
+        "source": _source_name,
+        "documents": lambda source: number(source.counts.documents),
+        "tokens": lambda source: number(source.counts.tokens),
+        "share": lambda source: percent(source.counts.tokens / tokens),
+        "text": lambda source: size(source.counts.document_bytes),
+        "bytes per token": lambda source: number(
+            source.counts.document_bytes / max(source.counts.tokens, 1)
+        ),
+        "empty": lambda source: number(source.counts.empty),
+        "rejected": lambda source: number(source.counts.num_rejected),
+        "format": lambda source: f"{source.format}, {source.compression}".removesuffix(", none"),
+    }
     bars = [
-        Bar(
-            source.name,
-            source.counts.tokens / max(found.totals.tokens, 1),
-            f"{source.counts.tokens / max(found.totals.tokens, 1):.1%}",
-        )
+        (source.name, percent(source.counts.tokens / tokens, 1))
         for source in found.sources[:CHARTED_SOURCES]
     ]
     more = found.num_sources - len(found.sources)
     without = f", without {more:,} smaller ones" if more else ""
     return section(
         "Sources",
+        about(f"The files that were read, the largest first{without}."),
         charts.bars("Share of all tokens", bars, Axes("share of all tokens", xshare=True)),
-        table(
-            (
-                "source",
-                "documents",
-                "tokens",
-                "share",
-                "text",
-                "bytes per token",
-                "tokens per document",
-                "empty",
-                "rejected",
-                "format",
-            ),
-            shown,
-        ),
-        about=f"The files that were read, the largest first{without}.",
+        table(*table_of(columns, found.sources)),
     )
 
 
-def _source(source: SourceEntry, tokens: int) -> list[Cell]:
-    counts = source.counts
+def _source_name(source: SourceEntry) -> str:
     name = f"{source.name} (left out: {source.quarantined})" if source.quarantined else source.name
-    packed = "" if source.compression == "none" else f", {source.compression}"
-    return [
-        f"{name} from {source.origin}" if source.origin else name,
-        number(counts.documents),
-        number(counts.tokens),
-        percent(counts.tokens / max(tokens, 1)),
-        Number(counts.document_bytes, size_text(counts.document_bytes)),
-        number(counts.document_bytes / max(counts.tokens, 1)),
-        number(counts.tokens / max(counts.documents, 1)),
-        number(counts.empty),
-        number(counts.num_rejected),
-        f"{source.format}{packed}",
-    ]
+    return f"{name} from {source.origin}" if source.origin else name
 
 
 def _rejected(found: Overview) -> Html:
     if not found.rejects:
-        return section("Rejected records", element("p", escaped("No record was rejected.")))
-    bars = [Bar(each.reason, each.records, f"{each.records:,}") for each in found.rejects]
+        return section("Rejected records", text("p", "No record was rejected."))
+    bars = [(each.reason, number(each.records)) for each in found.rejects]
     return section(
         "Rejected records",
+        about(
+            f"{found.totals.num_rejected:,} of {found.totals.records:,} records were not "
+            "accepted. All of them are listed in the folder rejected of the dataset."
+        ),
         charts.bars("Records by reason", bars, Axes("records")),
         *(part for each in found.rejects for part in _reason(each)),
-        about=f"{found.totals.num_rejected:,} of {found.totals.records:,} records were not "
-        "accepted. All of them are listed in the folder rejected of the dataset.",
     )
 
 
 def _reason(rejects: Rejects) -> Iterator[Html]:
-    yield element("h3", escaped(f"{rejects.reason}: {counted(rejects.records, 'record')}"))
+    yield text("h3", f"{rejects.reason}: {counted(rejects.records, 'record')}")
     for record in rejects.examples:
-        place = f"{record.source}, position {record.position:,}"
         detail = f": {record.detail}" if record.detail else ""
-        yield element("p", escaped(place + detail), class_="about")
-        yield element("pre", escaped(record.record))
+        yield about(f"{record.source}, position {record.position:,}{detail}")
+        yield text("pre", record.record)
 
 
 def _vocabulary(use: VocabularyUse, found: Overview) -> Html:
     figures = use.figures
-    points = [Point(point.rank, point.count) for point in figures.rank_frequency]
+    points = [("", point.rank, point.count) for point in figures.rank_frequency]
     axes = Axes("rank of the token", "occurrences", xlog=True, ylog=True)
     frequent = [
         (_spelling(token, found), number(token), number(count), percent(count / use.tokens))
         for token, count in use.frequent
     ]
+    used = f"{figures.types_used:,} of {figures.vocabulary_size:,} ids, {figures.utilisation:.1%}"
     return section(
         "Vocabulary",
+        about(f"Counted in {use.tokens:,} tokens."),
         facts(
             [
-                (
-                    "used",
-                    f"{figures.types_used:,} of {figures.vocabulary_size:,} ids, "
-                    f"{figures.utilisation:.1%}",
-                ),
+                ("used", used),
                 ("never used", f"{figures.types_unused:,} ids"),
                 ("entropy", f"{figures.shannon_entropy:.2f} bits a token"),
             ]
         ),
-        charts.lines("How often tokens occur", points, axes),
+        charts.points("lines", "How often tokens occur", points, axes),
         table(("token", "id", "occurrences", "share"), frequent, "The most frequent tokens."),
-        about=f"Counted in {use.tokens:,} tokens.",
     )
 
 

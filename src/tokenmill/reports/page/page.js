@@ -56,10 +56,10 @@ const kinds = {
   }),
   lines: (data, width) => ({
     ...axes(data, width),
-    color: { legend: new Set(data.points.map((point) => point.series)).size > 1, range: ["var(--accent)", "var(--second)", "var(--soft)"] },
+    color: { legend: new Set(data.points.map((point) => point.name)).size > 1, range: ["var(--accent)", "var(--second)", "var(--soft)"] },
     marks: [
-      Plot.lineY(data.points, { x: "x", y: "y", stroke: "series", strokeWidth: 2 }),
-      Plot.dot(data.points, { x: "x", y: "y", fill: "series", r: 3, title: "text", tip: true }),
+      Plot.lineY(data.points, { x: "x", y: "y", stroke: "name", strokeWidth: 2 }),
+      Plot.dot(data.points, { x: "x", y: "y", fill: "name", r: 3, title: "text", tip: true }),
       ...landmarks(data.marks, Math.max(...data.points.map((point) => point.x))),
     ],
   }),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tokenmill.core.html import Html, element, escaped, section
+from tokenmill.core.html import Html, about, element, escaped, section, text
 from tokenmill.core.pictures import attention_mask
 from tokenmill.core.values import counted
 from tokenmill.reports.inspect import DocumentView
@@ -29,24 +29,27 @@ def batch_section(batch: BatchView, spelled: Spelled) -> Html:
     of = "" if batch.num_steps is None else f" of {batch.num_steps:,}"
     return section(
         "A batch",
+        about(
+            f"{len(batch.rows)} of the {batch.rows_in_batch:,} rows of a global batch, as a "
+            "loader gives them. The colour changes where a document ends; pale tokens have no "
+            "loss, and grey is padding."
+        ),
         charts.rows_of_batch(f"Step {batch.step:,}{of}, plan {batch.plan}", batch.rows),
-        element("h3", escaped(f"What the tokens of row {at} attend to")),
+        text("h3", f"What the tokens of row {at} attend to"),
         attention_mask(
             [(part.column, part.num_tokens) for part in row.segments],
             row.row_length,
             f"Attention of row {at} inside its documents: a triangle for each",
         ),
-        element("p", escaped(_mask_text(row)), class_="about"),
-        element("h3", escaped("The rows as text")),
-        element(
-            "ol",
-            *(_row(number_, each, spelled) for number_, each in enumerate(batch.rows)),
-            class_="leaves",
-        ),
-        about=f"{len(batch.rows)} of the {batch.rows_in_batch:,} rows of a global batch, as a "
-        "loader gives them. The colour changes where a document ends; pale tokens have no loss, "
-        "and grey is padding.",
+        about(_mask_text(row)),
+        text("h3", "The rows as text"),
+        _leaves(_row(number, each, spelled) for number, each in enumerate(batch.rows)),
     )
+
+
+def _leaves(items: Iterable[Html]) -> Html:
+    """Items of which a page shows one at a time."""
+    return element("ol", *items, class_="leaves")
 
 
 def _mask_text(row: SequenceView) -> str:
@@ -58,14 +61,11 @@ def _mask_text(row: SequenceView) -> str:
 
 
 def _row(at: int, row: SequenceView, spelled: Spelled) -> Html:
-    parts = [
-        element(
-            "h3", escaped(f"Row {at}: sequence {row.sequence:,}, {row.padding:,} tokens of padding")
-        )
-    ]
+    padding = counted(row.padding, "token")
+    parts = [text("h3", f"Row {at}: sequence {row.sequence:,}, {padding} of padding")]
     left = MOST_ROW_TOKENS
     for segment in row.segments:
-        parts.append(element("p", escaped(_segment(segment)), class_="about"))
+        parts.append(about(_segment(segment)))
         tokens = [(t, run.has_loss, run.kind != "text") for run in segment.runs for t in run.ids]
         parts.append(_tokens(tokens[:left], len(tokens), spelled))
         left = max(left - len(tokens), 0)
@@ -83,9 +83,11 @@ def documents_section(documents: Sequence[DocumentView], spelled: Spelled) -> Ht
     """Documents to leaf through."""
     return section(
         "Documents",
-        element("ol", *(_document(view, spelled) for view in documents), class_="leaves"),
-        about="Some documents, drawn evenly, with the borders of their tokens. Boundary tokens "
-        "are marked, and tokens without loss are underlined.",
+        about(
+            "Some documents, drawn evenly, with the borders of their tokens. Boundary tokens "
+            "are marked, and tokens without loss are underlined."
+        ),
+        _leaves(_document(view, spelled) for view in documents),
     )
 
 
@@ -95,12 +97,8 @@ def _document(view: DocumentView, spelled: Spelled) -> Html:
     described = ", ".join(f"{name} {value}" for name, value in facts_.items())
     tokens = [(t, piece.has_loss, piece.boundary) for piece in view.pieces for t in piece.ids]
     title = f"Document {view.number:,}: {counted(view.num_tokens, 'token')}"
-    return element(
-        "li",
-        element("h3", escaped(title)),
-        element("p", escaped(described, 600), class_="about"),
-        _tokens(tokens, view.num_tokens, spelled),
-    )
+    tokens_ = _tokens(tokens, view.num_tokens, spelled)
+    return element("li", text("h3", title), about(described), tokens_)
 
 
 def _tokens(tokens: Sequence[Shown], total: int, spelled: Spelled) -> Html:
@@ -111,9 +109,9 @@ def _tokens(tokens: Sequence[Shown], total: int, spelled: Spelled) -> Html:
     shown = []
     for (has_loss, is_edge), group in itertools.groupby(tokens, key=lambda token: token[1:]):
         classes = ["edge"] * is_edge + ["still"] * (not has_loss)
-        for ids, text in _characters([token for token, *_ in group], spelled):
+        for ids, spelling in _characters([token for token, *_ in group], spelled):
             marks = " ".join(classes + ["parts"] * (len(ids) > 1))
-            visible = escaped(text.replace("\n", "⏎\n").replace("\t", "⇥\t"), 200)
+            visible = escaped(spelling.replace("\n", "⏎\n").replace("\t", "⇥\t"), 200)
             named = {"class_": marks} if marks else {}
             shown.append(element("i", visible, title=" ".join(map(str, ids)), **named))
     if total > len(tokens):
@@ -124,12 +122,12 @@ def _tokens(tokens: Sequence[Shown], total: int, spelled: Spelled) -> Html:
 def _characters(tokens: Sequence[int], spelled: Spelled) -> Iterator[tuple[list[int], str]]:
     """The fewest tokens at a time that end with a whole character, and their text."""
     decode = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-    ids, text = list[int](), ""
+    ids, found = list[int](), ""
     for token in tokens:
         ids.append(token)
-        text += decode.decode(spelled.get(token, f"<{token}>".encode()))
+        found += decode.decode(spelled.get(token, f"<{token}>".encode()))
         if not decode.getstate()[0]:
-            yield ids, text
-            ids, text = [], ""
+            yield ids, found
+            ids, found = [], ""
     if ids:
-        yield ids, text + decode.decode(b"", final=True)
+        yield ids, found + decode.decode(b"", final=True)
