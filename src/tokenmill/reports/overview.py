@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Advance
+from tokenmill.core.records import Advance, Int64Array
 from tokenmill.core.tables import Fact
 from tokenmill.core.values import counted
 from tokenmill.encode.engine import Reference
@@ -317,9 +317,17 @@ def _plan(plan: Plan, notes: list[str]) -> PlanOverview:
         plan_id=plan.manifest.plan_id,
         options=options,
         figures=figures_of(plan),
-        segments=LengthCounts.of([sizes]).bins(per_octave=4) if len(plan) else [],
+        segments=_segment_bins(sizes, options.length),
         fill=np.bincount(shares, minlength=20).tolist(),
     )
+
+
+def _segment_bins(sizes: Int64Array, longest: int) -> list[Bin]:
+    """Bins of segments; none is longer than a sequence."""
+    if not len(sizes):
+        return []
+    bins = LengthCounts.of([sizes]).bins(per_octave=4)
+    return [*bins[:-1], replace(bins[-1], high=min(bins[-1].high, longest))]
 
 
 def _comparison(
@@ -336,7 +344,9 @@ def _comparison(
     documents = sum(shard.entry.documents for shard in part.shards)
     if part is not dataset:
         notes.append(f"strategies are compared on {documents:,} documents, in whole shards")
-    return StrategyComparison(options, documents, compare(part, options))
+    rows = compare(part, options)
+    packed = (row.figures.documents for row in rows if row.figures is not None)
+    return StrategyComparison(options, next(packed, documents), rows)
 
 
 def _vocabulary(dataset: Dataset, notes: list[str]) -> VocabularyUse:

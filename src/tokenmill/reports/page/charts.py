@@ -33,6 +33,8 @@ class Axes:
     ylog: bool = False
     xshare: bool = False
     yshare: bool = False
+    xticks: tuple[int, ...] = ()
+    """The values to name on the x axis; by default round ones."""
 
 
 Marks = Sequence[tuple[float, str]]

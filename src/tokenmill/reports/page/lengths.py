@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tokenmill.core.html import Html, about, element, facts, listed, pair, section, table, text
 from tokenmill.reports.lengths.analysis import Analysis
@@ -64,13 +65,14 @@ def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
 
 
 def _marks(percentiles: dict[int, int]) -> charts.Marks:
-    return [(percentiles[share], f"{share} %: {percentiles[share]:,}") for share in MARKED]
+    return [(percentiles[share], f"{share}%: {percentiles[share]:,}") for share in MARKED]
 
 
 def _length_charts(found: Analysis) -> Iterator[Html]:
     advice = found.recommendation
     marks = [(advice.sequence_length, "recommended")] if advice.fits else []
-    axes = Axes("sequence length", "share", xlog=True, yshare=True)
+    lengths = tuple(row.sequence_length for row in found.rows)
+    axes = Axes("sequence length", "share", xlog=True, yshare=True, xticks=lengths)
     shares = [
         point
         for row in found.rows
@@ -89,5 +91,5 @@ def _length_charts(found: Analysis) -> Iterator[Html]:
             ("over whole rows", cost.sequence_length, cost.dense_attention_flops),
         )
     ]
-    log = Axes("sequence length", "FLOPs of attention in an epoch", xlog=True, ylog=True)
+    log = replace(axes, y="FLOPs of attention in an epoch", ylog=True, yshare=False)
     yield charts.points("lines", "What attention costs", costs, log, marks)

@@ -19,16 +19,13 @@ function axes(data, width) {
   };
 }
 
-// Vertical lines with names at their tops, each lower than the one before; names keep inside.
-function landmarks(marks, longest) {
-  return marks.flatMap((mark, at) => {
-    const right = Math.log(mark.at) > 0.7 * Math.log(longest);
-    const side = right ? { textAnchor: "end", dx: -4 } : { textAnchor: "start", dx: 4 };
-    return [
-      Plot.ruleX([mark], { x: "at", stroke: "var(--second)", strokeDasharray: "3,3" }),
-      Plot.text([mark], { x: "at", text: "label", dy: 13 * at - 2, frameAnchor: "top", fill: "var(--second)", stroke: "var(--paper)", strokeWidth: 4, ...side }),
-    ];
-  });
+// Vertical lines, with names along them.
+function landmarks(marks) {
+  const halo = { fill: "var(--second)", stroke: "var(--paper)", strokeWidth: 4 };
+  return [
+    Plot.ruleX(marks, { x: "at", stroke: "var(--second)", strokeDasharray: "3,3" }),
+    Plot.text(marks, { x: "at", text: "label", rotate: -90, frameAnchor: "top", textAnchor: "end", dx: -7, dy: 2, ...halo }),
+  ];
 }
 
 const palette = ["#4269d0", "#c98a00", "#d94a38", "#3a9d96", "#3f9a45", "#d05f9c", "#8f5fc9", "#4a90c4", "#8a6442", "#7d828c"];
@@ -39,7 +36,7 @@ const kinds = {
     marks: [
       Plot.ruleY([0]),
       Plot.rectY(data.bins, { x1: "low", x2: "high", y: "share", fill: "var(--accent)", insetLeft: 0.5, title: "text", tip: true }),
-      ...landmarks(data.marks, data.bins.at(-1).high),
+      ...landmarks(data.marks),
     ],
   }),
   bars: (data, width) => ({
@@ -56,11 +53,12 @@ const kinds = {
   }),
   lines: (data, width) => ({
     ...axes(data, width),
+    ...(data.xticks.length && { x: { ...axes(data, width).x, base: 2, ticks: data.xticks, tickFormat: "," } }),
     color: { legend: new Set(data.points.map((point) => point.name)).size > 1, range: ["var(--accent)", "var(--second)", "var(--soft)"] },
     marks: [
       Plot.lineY(data.points, { x: "x", y: "y", stroke: "name", strokeWidth: 2 }),
       Plot.dot(data.points, { x: "x", y: "y", fill: "name", r: 3, title: "text", tip: true }),
-      ...landmarks(data.marks, Math.max(...data.points.map((point) => point.x))),
+      ...landmarks(data.marks),
     ],
   }),
   dots: (data, width) => ({
@@ -111,6 +109,7 @@ function draw(figure) {
 }
 
 function sortable(table) {
+  if (table.tBodies[0].rows.length < 3) return;
   const heads = [...table.querySelectorAll("thead th")];
   heads.forEach((head, column) => {
     const button = document.createElement("button");
@@ -148,14 +147,13 @@ function leafable(list) {
     place.textContent = `${shown + 1} of ${leaves.length}`;
     before.disabled = shown === 0;
     after.disabled = shown === leaves.length - 1;
+    if (step && document.activeElement === document.body) (step > 0 ? before : after).focus();
   };
   before.addEventListener("click", () => turn(-1));
   after.addEventListener("click", () => turn(1));
   const bar = Object.assign(document.createElement("div"), { className: "turn" });
   bar.append(before, place, after);
   list.before(bar);
-  addEventListener("beforeprint", () => leaves.forEach((leaf) => (leaf.hidden = false)));
-  addEventListener("afterprint", () => turn(0));
   turn(0);
 }
 

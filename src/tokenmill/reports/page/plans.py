@@ -25,13 +25,14 @@ def strategies_section(comparison: StrategyComparison) -> Html:
     rows, able = comparison.rows, able_of(comparison.rows)
     best = recommended(rows)
     name = best.packing if best else ""
+    subset = f" of the subset {comparison.options.subset}" if comparison.options.subset else ""
     padding = [(row.packing, percent(1 - figures.fill)) for row, figures in able]
     cuts = [(row.packing, number(avoidable_cuts(figures))) for row, figures in able]
     return section(
         "Which strategy",
         about(
             f"All strategies with rows of {comparison.options.length:,} tokens, on "
-            f"{comparison.documents:,} documents."
+            f"{comparison.documents:,} documents{subset}. Other lengths: tokenmill pack --compare."
         ),
         facts(recommendation(rows)),
         pair(
@@ -57,9 +58,7 @@ def _plan(plan: PlanOverview) -> Iterator[Html]:
     yield text("h3", plan.name)
     yield facts([("id", plan.plan_id), *plan_facts(plan.options, plan.figures, verbose=True)])
     steps = [
-        (f"{5 * at} to {5 * at + 5} %", number(count))
-        for at, count in enumerate(plan.fill)
-        if count
+        (f"{5 * at} to {5 * at + 5}%", number(count)) for at, count in enumerate(plan.fill) if count
     ]
     if steps:
         yield pair(
