@@ -292,7 +292,7 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     metrics: Annotated[
         str | None,
-        about("file for metrics, for Prometheus: corpus.prom", metavar="FILE"),
+        about("file of metrics for Prometheus, such as corpus.prom", metavar="FILE"),
     ] = None
 
 
