@@ -122,6 +122,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (ResourceOptions, "memory"): str,
     (ResourceOptions, "cache_dir"): Path,
     (ResourceOptions, "metrics"): Path,
+    (tokenmill.OrderOptions, "metrics"): Path,
     (ChatOptions, "chat_template"): Path,
     (EncodeOptions, "specials_from"): Path,
     (SpecialOptions, "chat_template"): Path,

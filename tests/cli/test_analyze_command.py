@@ -131,7 +131,7 @@ def test_no_length_is_recommended_if_none_fits_into_the_memory(
         ("--parameters 1B --model 7b", "--parameters, --model and the sizes of a model cannot"),
         ("--layers 2", "the shape of a model needs --hidden-size and --layers"),
         ("--hidden-size 128", "the shape of a model needs --hidden-size and --layers"),
-        ("--tokens-per-batch 0", "a batch must have at least one token"),
+        ("--tokens-per-batch 0", "--tokens-per-batch: got 0; must be a whole number, at"),
         ("--model 9z", "cannot find a model shape named '9z'"),
     ],
 )

@@ -23,6 +23,9 @@ COMPLETED = [
     ("tokenmill bench tokenizers --tokenizer tok", []),
     ("tokenmill build --format pa", ["parquet"]),
     ("tokenmill export --columns pos", ["position_ids"]),
+    ("tokenmill --ver", ["--version"]),
+    ("tokenmill tokenizer train --split tek", ["tekken"]),
+    ("tokenmill analyze --model tiny", ["tinyllama-1.1b"]),
 ]
 
 
@@ -39,7 +42,13 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
 @pytest.mark.parametrize(
     ("typed", "words"),
-    [*COMPLETED, ("tokenmill export --columns labels,pos", ["labels,position_ids"])],
+    [
+        *COMPLETED,
+        ("tokenmill export --columns labels,pos", ["labels,position_ids"]),
+        ("tokenmill build --packing = best", ["best-fit"]),  # bash cuts words at =
+        ("tokenmill recipe --help = ", []),
+        ("tokenmill build --packing=best", ["--packing=best-fit"]),  # zsh does not
+    ],
 )
 def test_bash_completes(script: Path, typed: str, words: list[str]) -> None:
     asked = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,16 @@ def test_an_option_is_named_as_its_user_wrote_it(tmp_path: Path, capsys: Printed
     error = capsys.readouterr().err
     assert "\n  why: --max-bad: got 'few'; " in error or "\n       --max-bad: got" in error
     assert "resources.workers: got 0; must be a whole number, at least 1" in error
+    assert f"the recipe has 2 problems\n  where: {path}\n" in error
+    assert main(["build", "--config", str(path), "--workers", "few"]) == 2
+    assert "where" not in capsys.readouterr().err
+    assert main(["build", "--config", str(path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["where"] == str(path)
+    assert main(["build", "--config", str(path), "--max-bad", "few", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["why"].splitlines() == [
+        "resources.workers: got 0; must be a whole number, at least 1, or none",
+        "--max-bad: got 'few'; must be a number such as 0.001 or 0.1%",
+    ]
     with pytest.raises(UserError, match="the recipe has 2 problems") as caught:
         tokenmill.recipe("a", "t", "o", workers=0, packing="next-fit", max_bad="few")
     assert caught.value.why.startswith("workers: got 0; ")

@@ -56,6 +56,7 @@ def test_a_line_has_as_many_whole_parts_as_fit(columns: int, text: str) -> None:
 def test_waiting_for_others_fits_as_well() -> None:
     line = drawn(80, awaited=3)
     assert line.split("% ", 1)[1].rstrip() == "waiting for 3 items of other agents"
+    assert drawn(40, awaited=3).split("% ", 1)[1].rstrip() == "waiting for…ther agents"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import yaml
 
 from tokenmill.cli import main
+from tokenmill.core.errors import UserError
 from tokenmill.run.recipe.checks import make_recipe
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
@@ -38,10 +40,14 @@ def test_the_recipe_to_edit_holds_every_option_at_its_default(printed: str) -> N
         ({}, ""),
         ({"read": {"validation": "0.1%"}, "resources": {"memory": "2GB"}}, ""),
         ({"pack": {"sequence_length": "4k", "packing": "best-fit"}}, ""),
+        ({"inputs": "data/", "read": None, "pack": {"sequence_length": 2}}, ""),
         ({"pack": {"packing": "bestfit"}}, "'bestfit' is not one of"),
         ({"read": {"txt_field": "body"}}, "'txt_field' was unexpected"),
         ({"sequence_length": 8}, "'sequence_length' was unexpected"),
-        ({"inputs": []}, "[] should be non-empty"),
+        ({"inputs": []}, "[] is not valid under any of the given schemas"),
+        ({"pack": {"sequence_length": 1}}, "1 is not valid under any of the given schemas"),
+        ({"export": None}, "None is not of type 'object'"),
+        ({"export": {"out": "r/", "dtype": None}, "pack": {"sequence_length": 8}}, ""),
     ],
 )
 def test_the_schema_accepts_what_a_build_accepts(
@@ -50,3 +56,5 @@ def test_the_schema_accepts_what_a_build_accepts(
     checker = jsonschema.Draft202012Validator(json.loads(printed))
     errors = [error.message for error in checker.iter_errors({**STARTED, **changes})]
     assert [problem in error for error in errors] == ([True] if problem else [])
+    with pytest.raises(UserError) if problem else nullcontext():
+        make_recipe({**STARTED, **changes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -54,16 +55,22 @@ def test_a_signal_while_the_tokenizer_loads_ends_with_its_number(
     write_corpus(tmp_path / "data", num_files=1, per_file=3)
     marker = tmp_path / "loading"
     (tmp_path / "sleeper.py").write_text(SLEEPER.format(marker=str(marker)))
-    options = ["--tokenizer", "python:sleeper:Tokenizer", "--out", tmp_path / "out"]
+    options = ["--tokenizer", "python:sleeper:Tokenizer", "--out", tmp_path / "out", "--json"]
     process = start("build", tmp_path / "data", *options, PYTHONPATH=python_path(tmp_path))
     while not marker.exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=30)
     assert process.returncode == 128 + number, errors
     said = "interrupted" if number == signal.SIGINT else f"stopped by {number.name}"
     assert f"tokenmill: {said}" in errors
+    assert json.loads(out.splitlines()[-1]) == {
+        "event": "error",
+        "what": said,
+        "next": "run the same command again to resume",
+        "exit_code": 128 + number,
+    }
 
 
 def python_path(folder: Path) -> str:

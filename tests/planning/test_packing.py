@@ -226,6 +226,10 @@ def test_a_plan_is_asked_for_by_a_name_that_exists(tmp_path: Path, tokenizer_pat
         open_plan(dataset, "best-fit-8")
     assert caught.value.why == "the dataset has no plans"
     pack(dataset, options_of(8))
+    with pytest.raises(UserError) as caught:
+        open_plan(dataset, "best-fit-4")
+    only = "the only plan is best-fit-8; create one with tokenmill pack"
+    assert caught.value.hint == only
     pack(dataset, options_of(16))
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp").mkdir()
     (tmp_path / "out" / "plans" / ".best-fit-8.1.tmp" / PLAN_NAME).write_text("{}")

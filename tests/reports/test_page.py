@@ -112,15 +112,15 @@ def test_hostile_text_stays_text(page: Path) -> None:
 def test_the_figures_are_those_of_the_dataset(dataset: tokenmill.Dataset) -> None:
     found = tokenmill.report(dataset)
     assert isinstance(found, Overview)
-    sources = {source.name: source.counts.documents for source in found.sources}
+    sources = {source.name: source.counts.documents for source in found.manifest.sources}
     assert sources == {"a <b onclick=x>.jsonl": 5, "z.jsonl": 20}
-    assert {each.reason: each.records for each in found.rejects} == dict(
-        dataset.manifest.totals.rejected.items()
-    )
-    assert [record.record for each in found.rejects for record in each.examples] == [
-        "<script>not json</script>",
-        '{"text": 5, "mask": []}',
-    ]
+    assert {
+        reason: [record.record for record in examples]
+        for reason, examples in found.rejected.items()
+    } == {
+        "invalid-json": ["<script>not json</script>"],
+        "text-not-a-string": ['{"text": 5, "mask": []}'],
+    }
     assert found.lengths.documents == 25
     assert sum(each.documents for each in found.length_bins) == 25
     assert found.vocabulary.tokens == dataset.num_tokens
@@ -129,7 +129,7 @@ def test_the_figures_are_those_of_the_dataset(dataset: tokenmill.Dataset) -> Non
         plan.figures.sequences for plan in found.plans
     ]
     assert found.notes == []
-    assert msgspec.json.decode(msgspec.json.encode(found))["dataset_id"] == found.dataset_id
+    assert msgspec.json.decode(msgspec.json.encode(found))["location"] == found.location
 
 
 def test_the_batch_of_a_state_is_the_next_one_of_its_loader(
@@ -157,7 +157,7 @@ def test_a_plan_is_shown_with_its_dataset(dataset: tokenmill.Dataset) -> None:
     found = tokenmill.report(dataset.folder / "plans" / "short")
     assert isinstance(found, Overview)
     assert found.batch is not None
-    assert (found.dataset_id, found.batch.plan) == (dataset.manifest.dataset_id, "short")
+    assert (found.manifest.dataset_id, found.batch.plan) == (dataset.manifest.dataset_id, "short")
     assert found.plans[0].name == "short"
 
 

@@ -32,6 +32,7 @@ from tokenmill.core.errors import (
 from tokenmill.read import sources, units
 from tokenmill.read.source import FetchProgress
 from tokenmill.read.sources import find_source
+from tokenmill.run.progress import ProgressBoard
 from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.manifest import RUN_NAME, Run
 
@@ -308,6 +309,17 @@ def test_local_files_and_the_hub_may_be_mixed(
                              cache_dir=str(tmp_path / "cache"))  # fmt: skip
     names = [source.name for source in report.dataset.manifest.sources]
     assert names == [*(Path(path).name for path in FILES), *(f"o/n/{path}" for path in FILES)]
+
+
+def test_the_cores_in_use_are_left_out_until_they_are_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    moment = ProgressBoard(total_bytes=1, token_bytes=2, listeners=[]).snapshot()
+    display = JsonDisplay(BUILD)
+    display.progress(moment)
+    display.progress(replace(moment, cpu_cores=1.5))
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event.get("cpu_cores") for event in events] == [None, 1.5]
 
 
 def test_a_download_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,6 +241,8 @@ def test_yaml_that_is_no_mapping_of_options_is_refused(tmp_path: Path, text: str
         ("a:\n  b: c\n d: e", ", line 3, column 2", "expected <block end>, but found '<block "
          "mapping start>', while parsing a block mapping that begins in line 1",
          "indent all options of a section alike"),
+        ('{"text": "a"}\n{"text": "b"}\n', ", line 2, column 1", "expected '<document start>', but "
+         "found '{'", "give a recipe in YAML; JSON Lines files are inputs, not recipes"),
         ("a: {b} {c}", ", line 1, column 8", "expected <block end>, but found '{'",
          "indent with spaces, and quote texts with : # * & % @ ! or brackets"),
     ],

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
-
-import msgspec
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tokenmill.api.building import Inputs, recipe
 from tokenmill.api.records import names_of
 from tokenmill.core.errors import UserError
-from tokenmill.core.options import OptionError, about, make_options, options_of, unknown
+from tokenmill.core.options import OptionError, make_options, options_of, unknown
 from tokenmill.core.records import Advance
 from tokenmill.core.suggestions import nearest
 from tokenmill.read.places.local import expand
@@ -25,7 +22,7 @@ from tokenmill.reports.lengths.analysis import (
     analyze_dataset,
     analyze_files,
 )
-from tokenmill.run.recipe.checks import SECTIONS, section_of
+from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME
@@ -37,15 +34,6 @@ if TYPE_CHECKING:
 
 USUAL_MODEL = "llama-2-7b"
 OWN_OPTIONS = ("sequence_lengths", "model", "tokens_per_batch", "activation_memory", "seed")
-
-
-class Device(msgspec.Struct):
-    """What a device can hold."""
-
-    activation_memory: Annotated[
-        Annotated[int, Meta(ge=1000)] | None,
-        about("e.g. 24GB", unit="bytes", reason="a number without a unit means bytes"),
-    ] = None
 
 
 def analyze(
@@ -89,23 +77,24 @@ def analyze(
 
     shape = named_shape(model) if isinstance(model, str) else model
     _refuse_unknown(options)
-    given = {"activation_memory": activation_memory}
-    memory = make_options(Device, given, "the analysis").activation_memory
-    question = Question(sequence_lengths, shape, Budget(tokens_per_batch, memory))
+    given = {"tokens_per_batch": tokens_per_batch, "activation_memory": activation_memory}
+    budget = make_options(Budget, given, "the analysis")
+    question = Question(sequence_lengths, shape, budget)
     found = _dataset_of(corpus, is_alone=tokenizer is None)
     if found is not None:
         _refuse_reading(found, tokenizer, options)
         with nullcontext(found) if isinstance(found, Dataset) else dataset_at(found) as dataset:
             return analyze_dataset(dataset, question, advance)
     assert not isinstance(corpus, Dataset)
-    _check_reading(names_of(corpus), tokenizer, options)
+    _check_reading(names_of(corpus), tokenizer)
     made = recipe(corpus, tokenizer, "(not written)", **options)
     return analyze_files(made, tokenizer, question, seed, advance)
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
     """Refuse names that are options neither of an analysis nor of reading."""
-    known = [*OWN_OPTIONS, *(name for kind in SECTIONS.values() for name in options_of(kind))]
+    kinds = [kind for section, kind in SECTIONS.items() if section != "pack"]
+    known = [*OWN_OPTIONS, *(name for kind in kinds for name in options_of(kind))]
     if problems := [unknown(name, nearest(name, known)) for name in options if name not in known]:
         raise OptionError("the analysis", problems)
 
@@ -121,8 +110,8 @@ def _refuse_reading(found: Dataset | str, tokenizer: object, options: Mapping[st
         )
 
 
-def _check_reading(names: list[str], tokenizer: object, options: Mapping[str, Any]) -> None:
-    """Refuse files without a tokenizer, and options of a plan."""
+def _check_reading(names: list[str], tokenizer: object) -> None:
+    """Refuse files without a tokenizer."""
     if tokenizer is None:
         for name in names:
             if "://" not in name:
@@ -132,9 +121,6 @@ def _check_reading(names: list[str], tokenizer: object, options: Mapping[str, An
             why="the input is not the folder of a dataset, so its text must be encoded",
             hint="add --tokenizer TOKENIZER",
         )
-    if misplaced := [name for name in options if section_of(name) == "pack"]:
-        hint = "use sequence_lengths here; tokenmill.pack takes the options of a plan"
-        raise UserError(f"unknown options of an analysis: {', '.join(misplaced)}", hint=hint)
 
 
 def _dataset_of(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | None:

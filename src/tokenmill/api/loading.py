@@ -12,6 +12,7 @@ from tokenmill.load import opening
 from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
+from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.steps.schedule import known_ranks
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 
@@ -79,6 +80,7 @@ def text_loader(
     global_batch_size: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    metrics: str | Path | None = None,
     **options: Unpack[TextLoaderArguments],
 ) -> TextLoader:
     """Load text and encode it during training, with a new sampled encoding in each epoch.
@@ -95,6 +97,7 @@ def text_loader(
         global_batch_size: rows in a batch over all ranks.
         rank: rank of this process. You can omit both if a single process trains.
         world_size: number of ranks.
+        metrics: file of metrics for Prometheus; each rank has its own.
         options: fields of `TextStreamOptions` and `BatchOptions`.
 
     Raises:
@@ -121,4 +124,6 @@ def text_loader(
     stream = TextStream(
         [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=ranks
     )
-    return TextLoader(stream, content)
+    loader = TextLoader(stream, content)
+    keep_metrics(loader.meter, loader.stats, metrics, rank, ranks)
+    return loader

@@ -149,6 +149,7 @@ class MixtureArguments(BatchArguments, total=False):
     shuffle: Literal["global", "blocks", "none"]
     restart: bool
     even_attention: bool
+    metrics: str | Path | None
 
 
 class LoaderArguments(MixtureArguments, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,24 @@ from tokenmill.core.paths import local_path, output_path, read_bounded
 from tokenmill.core.records import Advance
 from tokenmill.load.state import LoaderState, decoded
 from tokenmill.reports.lengths.analysis import Analysis
-from tokenmill.reports.overview import Focus, Overview, overview, plan_of_state
+from tokenmill.reports.overview import Overview, overview, plan_of_state
 from tokenmill.reports.page.dataset import dataset_page
 from tokenmill.reports.page.document import GENERATOR, whole_page
 from tokenmill.reports.page.lengths import analysis_page
 from tokenmill.reports.page.tokenizers import tokenizers_page
 from tokenmill.reports.tokenizers.report import Report
-from tokenmill.store import dataset as store
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import PLAN_NAME
 from tokenmill.store.files import storage_errors, write_atomically
 from tokenmill.store.plan import open_plan
 from tokenmill.store.temporary import dataset_at
 
-Figures = Overview | Analysis | Report
+Subject = Dataset | Analysis | Report | Mapping[str, Any] | str | Path
 MOST_JSON_BYTES = 256 << 20
 
 
 def report(
-    subject: Dataset | Analysis | Report | Mapping[str, Any] | str | Path,
+    subject: Subject,
     out: str | Path | None = None,
     *,
     dataset: Dataset | str | Path | None = None,
@@ -65,7 +64,12 @@ def report(
         StorageError: the page cannot be written.
     """
     place = None if out is None else _checked_out(out)
-    found = _figures(subject, dataset, _Asked(plan, tokenizer, advance))
+    known = _resolved(subject)
+    found = (
+        known
+        if isinstance(known, (Analysis, Report))
+        else _overview(known, dataset, plan, tokenizer, advance)
+    )
     if place is not None:
         page = whole_page(*_page(found))
         with storage_errors("write the page", place):
@@ -73,68 +77,26 @@ def report(
     return found
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    plan: str | Path | None
-    tokenizer: object
-    advance: Advance
-
-
-def _figures(subject: object, dataset: Dataset | str | Path | None, asked: _Asked) -> Figures:
-    if isinstance(subject, (Analysis, Report)):
-        return subject
+def _resolved(subject: Subject) -> Analysis | Report | LoaderState | Dataset | str | Path:
+    """What a subject is: figures, a state, or a dataset or its place."""
     if isinstance(subject, Mapping):
-        return _of_state(decoded(dict(subject), LoaderState, "a loader"), dataset, asked)
-    if isinstance(subject, Dataset):
-        return _of_dataset(subject, asked)
-    assert isinstance(subject, (str, Path))
-    if is_remote(subject):
-        with dataset_at(subject) as found:
-            return _of_dataset(found, asked)
-    path = local_path(subject, "the subject of the report")
-    if path.is_file():
-        return _of_file(path, dataset, asked)
-    if (path / PLAN_NAME).is_file():
-        with _opened(dataset or path.absolute().parent.parent) as found:
-            return _of_dataset(found, msgspec.structs.replace(asked, plan=path))
-    with dataset_at(path) as found:
-        return _of_dataset(found, asked)
+        return decoded(dict(subject), LoaderState, "a loader")
+    if isinstance(subject, (str, Path)) and not is_remote(subject):
+        path = local_path(subject, "the subject of the report")
+        return _in_file(path) if path.is_file() else path
+    return subject
 
 
-def _opened(
-    dataset: Dataset | str | Path,
-) -> AbstractContextManager[store.Dataset]:
-    return nullcontext(dataset) if isinstance(dataset, Dataset) else dataset_at(dataset)
-
-
-def _of_dataset(dataset: Dataset | store.Dataset, asked: _Asked) -> Overview:
-    plan = None if asked.plan is None else open_plan(dataset, asked.plan)
-    return overview(dataset, Focus(plan, None, asked.tokenizer), asked.advance)
-
-
-def _of_state(state: LoaderState, dataset: Dataset | str | Path | None, asked: _Asked) -> Overview:
-    """The dataset of a state, with its plan and its next batch."""
-    if dataset is None:
-        raise UserError(
-            "the state of a loader needs its dataset",
-            why=f"it stands at step {state.step:,}, and names its data only by their ids",
-            hint="give the dataset: dataset=..., or --dataset DIR",
-        )
-    with _opened(dataset) as found:
-        plan = plan_of_state(found, state)
-        return overview(found, Focus(plan, state, asked.tokenizer), asked.advance)
-
-
-def _of_file(path: Path, dataset: Dataset | str | Path | None, asked: _Asked) -> Figures:
-    """The figures in a JSON file: of an analysis, of tokenizers, or those of a state."""
+def _in_file(path: Path) -> Analysis | Report | LoaderState:
+    """The figures or the state in a JSON file."""
     data = read_bounded(path, MOST_JSON_BYTES, "the figures")
     problems = []
     for kind, name in _KINDS.items():
         try:
             found: Analysis | Report | LoaderState = msgspec.json.decode(data, type=kind)
+            return found
         except (msgspec.MsgspecError, RecursionError) as error:
             problems.append(f"{name}: {error}")
-            continue
-        return _of_state(found, dataset, asked) if isinstance(found, LoaderState) else found
     raise UserError(
         "cannot make a report of this file",
         where=str(path),
@@ -152,7 +114,36 @@ _KINDS: dict[type[Any], str] = {
 """What a JSON file may hold."""
 
 
-def _page(found: Figures) -> tuple[str, list[Html]]:
+def _overview(
+    subject: LoaderState | Dataset | str | Path,
+    dataset: Dataset | str | Path | None,
+    plan: str | Path | None,
+    tokenizer: object,
+    advance: Advance,
+) -> Overview:
+    """The figures of a dataset, or of that of a plan or a state."""
+    state = None
+    if isinstance(subject, LoaderState):
+        state, subject = subject, _given(dataset, subject)
+    elif isinstance(subject, Path) and (subject / PLAN_NAME).is_file():
+        plan, subject = subject, dataset or subject.absolute().parent.parent
+    with nullcontext(subject) if isinstance(subject, Dataset) else dataset_at(subject) as opened:
+        chosen = None if plan is None else open_plan(opened, plan)
+        chosen = chosen if state is None else plan_of_state(opened, state)
+        return overview(opened, chosen, state, tokenizer, advance)
+
+
+def _given(dataset: Dataset | str | Path | None, state: LoaderState) -> Dataset | str | Path:
+    if dataset is None:
+        raise UserError(
+            "the state of a loader needs its dataset",
+            why=f"it stands at step {state.step:,}, and names its data only by their ids",
+            hint="give the dataset: dataset=..., or --dataset DIR",
+        )
+    return dataset
+
+
+def _page(found: Overview | Analysis | Report) -> tuple[str, list[Html]]:
     """The title and the parts of the page."""
     if isinstance(found, Overview):
         return f"{found.location}: a dataset", dataset_page(found)

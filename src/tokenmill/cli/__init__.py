@@ -108,9 +108,13 @@ def _run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
             return code
     except Interrupted as error:
-        notes = [str(error), *getattr(error, "__notes__", ())]
         resumes = " ".join(arguments[:2]).startswith(RESUMABLE)
-        _report("tokenmill: " + "; ".join(notes if resumes else [*notes, UNCHANGED]))
+        notes = [*getattr(error, "__notes__", ()), *([] if resumes else [UNCHANGED])]
+        _report("; ".join([f"tokenmill: {error}", *notes]))
+        if "--json" in arguments:
+            hint = "run the same command again to resume" if resumes else ""
+            told = TokenmillError(str(error), why="; ".join(notes), hint=hint)
+            _print_as_json(told, error.exit_code)
         if resumes:
             import shlex
 
@@ -123,7 +127,7 @@ def _run(arguments: Sequence[str]) -> int:
         told = _explained(error)
         _report(str(told), label="error:" if sys.stderr.isatty() else "tokenmill:")
         if "--json" in arguments:
-            _print_as_json(told)
+            _print_as_json(told, told.exit_code)
         return told.exit_code
 
 
@@ -217,13 +221,14 @@ def _explained(error: Exception) -> TokenmillError:
     return InternalError(f"a bug in tokenmill: {type(error).__name__}: {error}", hint=report)
 
 
-def _print_as_json(error: TokenmillError) -> None:
+def _print_as_json(error: TokenmillError, exit_code: int) -> None:
     """Print an error on standard output, as one object."""
     from tokenmill.cli.tables import print_json
 
-    parts = {"what": error.what, "where": error.where, "why": error.why, "next": error.hint}
+    why = error.why.replace("\n       ", "\n")
+    parts = {"what": error.what, "where": error.where, "why": why, "next": error.hint}
     given = {name: text for name, text in parts.items() if text}
-    print_json({"event": "error", **given, "exit_code": error.exit_code})
+    print_json({"event": "error", **given, "exit_code": exit_code})
 
 
 def _report(text: str, label: str = "") -> None:

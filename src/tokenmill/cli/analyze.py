@@ -10,6 +10,7 @@ from tokenmill.cli.tables import length_lines, print_facts, print_json, print_ta
 from tokenmill.cli.terminal import fitted
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import about, make_options
+from tokenmill.packing.costs import SHAPES
 from tokenmill.run.recipe.checks import SECTIONS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ examples:
     ] = None
     model: Annotated[
         str | None,
-        about("a published model: 7b, llama-3-8b, gpt2, ... (default: llama-2-7b)"),
+        about("a published model: 7b, llama-3-8b, gpt2, ... (default: llama-2-7b)", known=SHAPES),
     ] = None
     parameters: Annotated[
         Quantity | None,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from tokenmill.cli.meter import Meter
+from tokenmill.cli.meter import meter
 from tokenmill.cli.parser import Command, Json
 from tokenmill.cli.tables import print_json, print_table
 from tokenmill.core.options import about
+from tokenmill.core.tables import table_of
 from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
-    from tokenmill.reports.loader_bench import LoaderBench
+    from tokenmill.reports.loader_bench import LoaderBench, LoaderRow
 
 
 class BenchLoader(Command, kw_only=True):
@@ -36,18 +38,15 @@ examples:
         """Measure and print a table and the answer."""
         from tokenmill.reports.loader_bench import bench_loader
 
-        meter = Meter()
-        try:
+        with meter() as advance:
             report = bench_loader(
                 self.dataset,
                 self.plan,
                 step_seconds=self.step_ms / 1000,
                 batch_size=self.batch_size,
                 seconds=self.seconds,
-                advance=meter.advance,
+                advance=advance,
             )
-        finally:
-            meter.clear()
         if self.json:
             print_json(report)
         else:
@@ -56,20 +55,17 @@ examples:
 
 def _print(report: LoaderBench, step_ms: float) -> None:
     best, is_remote = report.best, report.best.prefetch_steps > 0
-    header = ["workers", "ahead", "wait per step", "share", "fastest step", "first batch"]
-    rows = [
-        [
-            str(row.workers),
-            f"{row.prefetch} batches",
-            f"{1e3 * row.wait_seconds:,.2f} ms",
-            f"{row.wait_share:.1%}",
-            f"{1e3 * row.fastest_seconds:,.2f} ms",
-            f"{row.first_seconds:,.2f} s",
-            *([f"{row.prefetch_steps} steps"] if is_remote else []),
-        ]
-        for row in report.rows
-    ]
-    print_table([*header, *(["fetched ahead"] if is_remote else [])], rows)
+    columns: dict[str, Callable[[LoaderRow], str]] = {
+        "workers": lambda row: str(row.workers),
+        "ahead": lambda row: f"{row.prefetch} batches",
+        "wait per step": lambda row: f"{1e3 * row.wait_seconds:,.2f} ms",
+        "share": lambda row: f"{row.wait_share:.1%}",
+        "fastest step": lambda row: f"{1e3 * row.fastest_seconds:,.2f} ms",
+        "first batch": lambda row: f"{row.first_seconds:,.2f} s",
+    }
+    if is_remote:
+        columns["fetched ahead"] = lambda row: f"{row.prefetch_steps} steps"
+    print_table(*table_of(columns, report.rows))
     fetched = f", prefetch_steps={best.prefetch_steps}" if is_remote else ""
     print(
         f"\n{'keeps up' if report.keeps_up else 'does not keep up'}: {best.wait_share:.1%} of a "

@@ -17,12 +17,15 @@ _tokenmill() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD - 1]}} words=
     local command=${{COMP_WORDS[1]}}
     [[ " {groups} " == *" $command "* ]] && command+=" ${{COMP_WORDS[2]}}"
+    [[ $previous == = ]] && previous=${{COMP_WORDS[COMP_CWORD - 2]}}  # bash cuts words at =
+    [[ $word == = ]] && word=
+    [[ $word == --*=* ]] && previous=${{word%%=*}}
     case "$COMP_CWORD $command $previous" in
-        "1 "*) words="{commands}" ;;
+        "1 "*) words="{commands} --help --version" ;;
 {cases}
     esac
-    local before=${{word%"${{word##*,}}"}}
-    COMPREPLY=($(compgen -P "$before" -W "$words" -- "${{word##*,}}"))
+    local before=${{word%"${{word##*[,=]}}"}}
+    COMPREPLY=($(compgen -P "$before" -W "$words" -- "${{word##*[,=]}}"))
 }}
 complete -o default -F _tokenmill tokenmill
 """
@@ -87,6 +90,7 @@ def _fish_lines() -> Iterator[str]:
     for condition, summaries in words.items():
         for name, text in summaries.items():
             yield f"complete -c tokenmill -n {condition} -a {name} -d {_quoted(text)}"
+    yield "complete -c tokenmill -n __fish_use_subcommand -l help -l version"
     for command, flags in _flags().items():
         condition = "; and ".join(f"{seen} {word}" for word in command.split())
         for flag in flags:

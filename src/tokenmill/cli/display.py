@@ -103,7 +103,8 @@ class JsonDisplay(Generic[P, R]):
         self._emit("engine", {"engine": engine, "remark": remark})
 
     def progress(self, snapshot: Snapshot) -> None:
-        values = {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+        names = [name for name in Snapshot.__slots__ if name != "cpu_cores" or snapshot.cpu_cores]
+        values = {name: getattr(snapshot, name) for name in names}
         self._emit("progress", {**values, "eta_seconds": snapshot.eta_seconds})
 
     def advance(self, stage: str, done: int, total: int) -> None:

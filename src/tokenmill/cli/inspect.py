@@ -13,7 +13,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted, safe_text
 
 if TYPE_CHECKING:
-    from tokenmill.reports.sequence import SegmentView, SequenceView
+    from tokenmill.reports.sequence import SequenceView
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.manifest import SourceEntry
 
@@ -73,11 +73,8 @@ examples:
         if self.json:
             print_json(view)
             return
-        facts = {name: value for name, value in view.facts.items() if value is not None}
-        facts.pop("no_loss", None)  # shown in the text
-        described = ", ".join(f"{name} {value}" for name, value in facts.items())
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
-        print(fitted(f"{where}; {one_line(described)}\n"))
+        print(fitted(f"{where}; {one_line(view.described)}\n"))
         style = 0 if use_colour() else None
         marked = [_marked(each.text, each.boundary, each.has_loss, style) for each in view.pieces]
         print("".join(marked))
@@ -173,17 +170,8 @@ def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
     """
     for number, segment in enumerate(view.segments):
         style = COLOURS[number % len(COLOURS)] if colour else None
-        head = fitted(f"== {_head(segment)}")
+        head = fitted(f"== {one_line(segment.heading)}")
         yield painted(head, style, REVERSE) if style else head
         parts = [(run.text, run.kind != "text", run.has_loss) for run in segment.runs]
         yield "".join(_marked(*part, style) for part in parts)
     yield fitted(f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}")
-
-
-def _head(segment: SegmentView) -> str:
-    stop = segment.start + segment.num_tokens
-    whole = segment.num_tokens == segment.document_tokens
-    part = "all" if whole else f"{segment.start:,} to {stop:,}"
-    origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
-    text = f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
-    return one_line(text)

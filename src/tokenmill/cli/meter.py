@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tokenmill.cli.tables import bar
 from tokenmill.cli.terminal import columns_of, fitted
-from tokenmill.core.values import duration_text
+from tokenmill.core.values import duration_text, shortened
 
 REDRAW_SECONDS = 0.1
 KNOWN_SHARE = 0.05
@@ -76,7 +76,8 @@ class Meter:
             return
         columns = columns_of(sys.stderr) or 80
         head = f"{bar(share, '·', 24 if columns >= WIDE else 10)} {share:4.0%} "
-        line = f"{head}{_fitted(text, columns - len(head) - 1)}"
+        room = max(columns - len(head) - 1, 1)
+        line = f"{head}{shortened(_fitted(text, room), room)}"
         print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
         self._is_drawn = True
 
@@ -117,7 +118,7 @@ def planning_meter() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _fitted(line: str, room: int) -> str:
-    """The first parts of a line that fit into `room` characters; parts are never cut."""
+    """The first parts of a line that fit into `room` characters, at least one; none is cut."""
     fitted = ""
     for part in re.split(r"(?<=[,;]) ", line):
         longer = f"{fitted} {part}".lstrip()

@@ -167,7 +167,9 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             option = self._flags.get(action.dest, ("", None))[1]
             text = option.description if option is not None else str(action.help)
-            values = option.names if option is not None and action.nargs != 0 else ()
+            values: tuple[str, ...] = ()
+            if option is not None and action.nargs != 0:
+                values = option.names or tuple(option.extra.get("known", ()))
             for flag in action.option_strings:
                 if flag.startswith("--") and action.help != argparse.SUPPRESS:
                     yield Flag(flag, text, values, action.nargs != 0)
@@ -177,6 +179,7 @@ class Parser(argparse.ArgumentParser):
     def in_flags(self, error: OptionError) -> UserError:
         """The error about options as the user of this command typed them."""
         lines = [problem.said(self.flag) for problem in error.problems]
+        where = "" if all(line.startswith("--") for line in lines) else error.where
         absent = [each.option for each in error.problems if each.text.startswith(MISSING)]
         known = [self._flags[path] for path in map(self._known, absent) if path]
         examples = [
@@ -190,9 +193,9 @@ class Parser(argparse.ArgumentParser):
             example = " ".join(dict.fromkeys(examples))
             hint = f"add {which}, for example: {example}; {self.prog} --help shows the options"
         if len(lines) == 1:
-            return UserError(lines[0], where=error.where, hint=hint)
+            return UserError(lines[0], where=where, hint=hint)
         what = f"{error.subject} has {len(lines)} problems"
-        return UserError(what, where=error.where, why="\n       ".join(lines), hint=hint)
+        return UserError(what, where=where, why="\n       ".join(lines), hint=hint)
 
     def flag(self, path: str) -> str:
         """The flag of an option, or its path if this command has no such flag."""

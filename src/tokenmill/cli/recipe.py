@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import NODEFAULT, UNSET
 
 from tokenmill.cli.parser import Command
 from tokenmill.cli.recipe_command import RECIPE_SECTIONS
 from tokenmill.core.options import Option, about, options_of
+from tokenmill.core.values import is_struct
 from tokenmill.run.recipe.options import Recipe as RecipeOptions
 
 SCHEMA_FILE = "tokenmill-recipe.schema.json"
@@ -59,13 +61,17 @@ def recipe_schema() -> dict[str, Any]:
     for kind in kinds:
         found = schema["$defs"][kind.__name__]
         found["additionalProperties"] = False
+        if not found["required"]:
+            found["type"] = ["object", "null"]  # a section may be empty
         for option in options_of(kind).values():
             place = found["properties"][option.name]
             place.pop("default", None)  # an editor would insert a whole section
-            if "unit" in option.extra or float in option.kinds:
+            is_text = "unit" in option.extra or float in option.kinds or option.item is not None
+            others = ["string"] * is_text + ["null"] * (option.default is UNSET)
+            if others and not is_struct(option.kind):
                 text = place.pop("description", option.description)
-                either = {"description": text, "anyOf": [place, {"type": "string"}]}
-                found["properties"][option.name] = either
+                either = [place, *({"type": each} for each in others)]
+                found["properties"][option.name] = {"anyOf": either, "description": text}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -82,7 +88,8 @@ def _recipe_lines() -> Iterator[str]:
 
 
 def _option_lines(option: Option, indent: str) -> Iterator[str]:
-    for line in textwrap.wrap(option.description, 96, break_on_hyphens=False):
+    text = f"{option.description}{'; required' if indent and option.is_required else ''}"
+    for line in textwrap.wrap(text, 96, break_on_hyphens=False):
         yield f"{indent}# {line}"
     yield f"{'#' if indent else ''}{indent}{option.name}: {_value(option)}".rstrip()
 
@@ -92,8 +99,6 @@ def _value(option: Option) -> str:
     if option.is_required and option.examples:
         example = option.examples[0]
         return json.dumps(example if option.item is None else [example])
-    if option.default in (msgspec.NODEFAULT, msgspec.UNSET):
-        if option.item is not None:
-            return json.dumps(option.examples)
-        return "false" if option.kind is bool else "".join(option.choices[:1])
-    return json.dumps(option.default)
+    if option.default is NODEFAULT:  # an empty list
+        return "[]"
+    return json.dumps(None if option.default is UNSET else option.default)

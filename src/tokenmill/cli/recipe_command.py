@@ -56,4 +56,4 @@ class RecipeCommand(Command, kw_only=True):
         values = recipe_options(values, self.config or "", partial(print, file=sys.stderr))
         own = {"inputs": self.inputs, "tokenizer": self.tokenizer, "out": out}
         values |= {name: value for name, value in own.items() if value}
-        return make_recipe(values)
+        return make_recipe(values, self.config or "")

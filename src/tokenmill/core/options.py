@@ -9,6 +9,7 @@ below follow from the field. The `extra` of a Meta holds what a type cannot say:
               shell cannot write line ends, so that its flag takes them as \n
     reason    follows the valid values in a message
     names     yields valid names that are known late, in the order of what it takes to know them
+    known     names that a shell completes, if the type does not list them
     metavar, nargs, positional     how the command line shows the option
 """
 
@@ -277,6 +278,8 @@ def _checked(option: Option, value: Any, path: str, problems: list[Problem]) -> 
             return convert(option.kind, value or {}, path, problems)
         problems.append(Problem(path, "must be a section with options"))
         return None
+    if value is None and option.default is msgspec.UNSET:
+        return msgspec.UNSET
     try:
         read = _read(value, option)
         for name in read if isinstance(read, list) else [read]:

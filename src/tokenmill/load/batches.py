@@ -26,6 +26,7 @@ from tokenmill.core.values import counted
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.fill_in_middle import CUTS_ROWS, OUTCOME_NAMES, Infilling
+from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.state import LoaderState, check_state, describe_source
@@ -90,6 +91,7 @@ class Batches:
         self._infilling: Infilling | None = None
         if options.fill_in_middle is not None:
             self._infilling = Infilling(options.fill_in_middle, self._readers, order.seed)
+        keep_metrics(self.meter, self.stats, order.metrics, self.rank, self.world_size)
 
     def __len__(self) -> int:
         """Number of steps in total, including those already taken."""

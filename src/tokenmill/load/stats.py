@@ -9,8 +9,9 @@ the trainer asks again is the trainer's step:
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,10 @@ class Meter:
         self._steps, self._wait_seconds = 0, 0.0
         self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT_STEPS + 1)
         """When each of the last batches was asked for, and when it was handed out."""
+        self.on_batch: Callable[[], None] | None = None
+        """Called after each batch."""
+        self.on_end: Callable[[], None] | None = None
+        """Called when no more batches will be taken from an iterator, and when Python ends."""
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
         return type(self), ()
@@ -80,11 +85,13 @@ class Meter:
         self._steps += 1
         self._wait_seconds += given - asked
         self._recent.append((asked, given))
-        if not isinstance(batch, CountedBatch):
-            return batch
-        self.add_counts(batch.counts)
-        self.place = batch.place
-        return dict(batch)
+        if isinstance(batch, CountedBatch):
+            self.add_counts(batch.counts)
+            self.place = batch.place
+            batch = dict(batch)
+        if self.on_batch is not None:
+            self.on_batch()
+        return batch
 
     def figures(self, sources: Sequence[str] = ()) -> dict[str, float]:
         """Return the figures since the loader was opened, by their keys in `stats`."""
@@ -107,6 +114,8 @@ class Timed(Iterator[Batch]):
 
     def __init__(self, batches: Iterator[Batch], meter: Meter) -> None:
         self._batches, self._meter = batches, meter
+        if meter.on_end is not None:
+            weakref.finalize(self, meter.on_end)
 
     def __next__(self) -> Batch:
         asked = clock()

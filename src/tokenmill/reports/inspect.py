@@ -41,6 +41,13 @@ class DocumentView:
     num_tokens: int
     pieces: list[Piece]
 
+    @property
+    def described(self) -> str:
+        """The row of the documents table, without what the text shows."""
+        shown = {name: value for name, value in self.facts.items() if value is not None}
+        shown.pop("no_loss", None)
+        return ", ".join(f"{name} {value}" for name, value in shown.items())
+
 
 def view_document(
     dataset: Dataset | str | Path,

@@ -6,7 +6,6 @@ even sample (`reports/samples.py`), and `notes` says of how much.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,7 +50,7 @@ from tokenmill.reports.samples import (
 from tokenmill.reports.sequence import SequenceView, decoded_sequence
 from tokenmill.reports.tokenizers.figures import TokenFigures, token_figures
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import Counts, Run, SourceEntry, TokenizerEntry
+from tokenmill.store.manifest import Manifest, Run
 from tokenmill.store.plan import Plan, open_plan
 from tokenmill.store.stored_reference import open_reference, stored_tokenizer
 
@@ -81,26 +80,8 @@ class RejectedRecord(msgspec.Struct):
     reason: str
     detail: str = ""
     record: str = ""
-    record_base64: str = ""
-
-    @property
-    def text(self) -> str:
-        """The record as text; bytes that are none as escapes."""
-        if self.record:
-            return self.record
-        try:
-            return base64.b64decode(self.record_base64).decode(errors="backslashreplace")
-        except ValueError:
-            return self.record_base64
-
-
-@dataclass(frozen=True, slots=True)
-class Rejects:
-    """Records that were rejected for the same reason."""
-
-    reason: str
-    records: int
-    examples: list[RejectedRecord]
+    record_base64: bytes = b""
+    """The record, if it is no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +136,14 @@ class Overview:
     location: str
     facts: list[Fact]
     """What to know first, as names and values."""
-    dataset_id: str
-    format_version: int
-    totals: Counts
+    manifest: Manifest
+    """Without its lists of files, and with the largest sources only."""
     subsets: dict[str, SubsetCounts]
-    tokenizer: TokenizerEntry
-    policies: dict[str, Any]
-    num_shards: int
     run: Run | None
     """How it was built, without the digests of rows."""
     num_sources: int
-    sources: list[SourceEntry]
-    """The largest sources."""
-    rejects: list[Rejects]
+    rejected: dict[str, list[RejectedRecord]]
+    """Examples of rejected records by reason, the most frequent reason first."""
     lengths: Analysis
     length_bins: list[Bin]
     vocabulary: VocabularyUse
@@ -181,60 +157,53 @@ class Overview:
     """What was sampled, and what could not be shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Focus:
-    """What to show of a dataset beside its own figures."""
-
-    plan: Plan | None = None
-    """The plan of the batch; by default the first one."""
-    state: LoaderState | None = None
-    """The state of a loader: its next batch is shown."""
-    tokenizer: object = None
-    """For datasets with a tokenizer in Python."""
-
-
-def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
+def overview(
+    dataset: Dataset,
+    plan: Plan | None,
+    state: LoaderState | None,
+    tokenizer: object,
+    advance: Advance,
+) -> Overview:
     """Gather the figures of a dataset.
+
+    Args:
+        dataset: the dataset.
+        plan: the plan of the batch. None for the first one of the dataset.
+        state: the state of a loader, to show its next batch.
+        tokenizer: the tokenizer of a dataset that was built with one in Python.
+        advance: called with a stage, its number and the number of stages.
 
     Raises:
         UserError: the state or the tokenizer belongs to another dataset.
         VerificationError: a file of the dataset is damaged.
     """
     manifest, run, notes = dataset.manifest, run_if_kept(dataset), list[str]()
-    stages = iter(range(1, 7))
-
-    def tell(stage: str) -> None:
-        advance(stage, next(stages), 6)
-
-    tell("lengths")
+    advance("lengths", 1, 6)
     counts = _lengths(dataset, notes)
-    analysis = analysis_of(dataset.location, counts, _question())
-    tell("plans")
-    plans = _plans(dataset, focus, notes)
-    tell("strategies")
+    question = Question(SEQUENCE_LENGTHS, named_shape(USUAL_SHAPE), Budget(TOKENS_PER_BATCH))
+    analysis = analysis_of(dataset.location, counts, question)
+    advance("plans", 2, 6)
+    plans = _plans(dataset, plan, notes)
+    advance("strategies", 3, 6)
     comparison = _comparison(dataset, plans, analysis, notes)
-    tell("tokens")
+    advance("tokens", 4, 6)
     use = _vocabulary(dataset, notes)
-    tell("documents and rows")
-    reference = _reference(dataset, focus.tokenizer, notes)
-    documents, batch = _texts(dataset, focus, reference, notes)
-    tell("end")
+    advance("documents and rows", 5, 6)
+    reference, documents, batch = _reference(dataset, tokenizer, notes), list[DocumentView](), None
+    if reference is not None:
+        documents = _documents(dataset, reference)
+        batch = _batch(dataset, plan, state, reference, notes)
+    advance("end", 6, 6)
     subsets = _subsets(dataset, notes)
-    sources = sorted(manifest.sources, key=lambda source: -source.counts.tokens)
+    sources = sorted(manifest.sources, key=lambda source: -source.counts.tokens)[:MOST_SOURCES]
     return Overview(
         location=dataset.location,
         facts=list(described(dataset, run, subsets)),
-        dataset_id=manifest.dataset_id,
-        format_version=manifest.format_version,
-        totals=manifest.totals,
+        manifest=msgspec.structs.replace(manifest, shards=[], rejected=[], sources=sources),
         subsets=subsets,
-        tokenizer=manifest.tokenizer,
-        policies=manifest.policies,
-        num_shards=len(manifest.shards),
         run=msgspec.structs.replace(run, row_digests=msgspec.UNSET) if run else None,
-        num_sources=len(sources),
-        sources=sources[:MOST_SOURCES],
-        rejects=_rejects(dataset),
+        num_sources=len(manifest.sources),
+        rejected=_rejected_examples(dataset),
         lengths=analysis,
         length_bins=counts.bins(per_octave=4),
         vocabulary=use,
@@ -247,10 +216,6 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
     )
 
 
-def _question() -> Question:
-    return Question(SEQUENCE_LENGTHS, named_shape(USUAL_SHAPE), Budget(TOKENS_PER_BATCH))
-
-
 def _subsets(dataset: Dataset, notes: list[str]) -> dict[str, SubsetCounts]:
     if dataset.policies.read.validation and dataset.num_documents > MOST_COUNTED:
         notes.append("train and validation are not counted apart: tokenmill inspect counts them")
@@ -258,15 +223,17 @@ def _subsets(dataset: Dataset, notes: list[str]) -> dict[str, SubsetCounts]:
     return count_subsets(dataset)
 
 
-def _rejects(dataset: Dataset) -> list[Rejects]:
-    """Rejected records by reason, the most frequent first, each with some examples."""
-    examples: dict[str, list[RejectedRecord]] = {}
+def _rejected_examples(dataset: Dataset) -> dict[str, list[RejectedRecord]]:
+    """Some rejected records of each reason, the most frequent reason first."""
+    counts = dataset.manifest.totals.rejected
+    examples: dict[str, list[RejectedRecord]] = {
+        reason: [] for reason in sorted(counts, key=lambda reason: -counts[reason])
+    }
     for record in _rejected_records(dataset):
         found = examples.setdefault(record.reason, [])
         if len(found) < EXAMPLES:
             found.append(record)
-    counted_ = sorted(dataset.manifest.totals.rejected.items(), key=lambda pair: -pair[1])
-    return [Rejects(reason, count, examples.get(reason, [])) for reason, count in counted_]
+    return examples
 
 
 def _rejected_records(dataset: Dataset) -> Iterator[RejectedRecord]:
@@ -281,8 +248,8 @@ def _rejected_records(dataset: Dataset) -> Iterator[RejectedRecord]:
                     record = msgspec.json.decode(line, type=RejectedRecord)
                 except msgspec.MsgspecError:  # damaged, or longer than was read
                     continue
-                record.record = record.text[:EXAMPLE_CHARACTERS].strip()
-                record.record_base64 = ""
+                text = record.record or record.record_base64.decode(errors="backslashreplace")
+                record.record, record.record_base64 = text[:EXAMPLE_CHARACTERS].strip(), b""
                 yield record
 
 
@@ -293,10 +260,10 @@ def _lengths(dataset: Dataset, notes: list[str]) -> LengthCounts:
     return found.counts
 
 
-def _plans(dataset: Dataset, focus: Focus, notes: list[str]) -> list[PlanOverview]:
-    """The plans of the dataset, and that of the focus if it lies elsewhere."""
-    found = [focus.plan] if focus.plan else []
-    others = (name for name in dataset.plans if not focus.plan or name != focus.plan.folder.name)
+def _plans(dataset: Dataset, plan: Plan | None, notes: list[str]) -> list[PlanOverview]:
+    """The plans of the dataset, and the chosen one, which may lie elsewhere."""
+    found = [plan] if plan else []
+    others = (name for name in dataset.plans if not plan or name != plan.folder.name)
     for name in others:
         if len(found) == MOST_PLANS:
             notes.append(f"{len(dataset.plans) - MOST_PLANS} more plans are not shown")
@@ -367,24 +334,19 @@ def _reference(dataset: Dataset, tokenizer: object, notes: list[str]) -> Referen
     return open_reference(dataset, tokenizer)
 
 
-def _texts(
-    dataset: Dataset, focus: Focus, reference: Reference | None, notes: list[str]
-) -> tuple[list[DocumentView], BatchView | None]:
-    """Some documents, and the rows of a batch."""
-    if reference is None:
-        return [], None
-    documents = [
-        decoded_document(dataset, number, reference, SHOWN_TOKENS)
-        for number in chosen_documents(dataset, SHOWN_DOCUMENTS)
-    ]
-    return documents, _batch(dataset, focus, reference, notes)
+def _documents(dataset: Dataset, reference: Reference) -> list[DocumentView]:
+    numbers = chosen_documents(dataset, SHOWN_DOCUMENTS)
+    return [decoded_document(dataset, number, reference, SHOWN_TOKENS) for number in numbers]
 
 
 def _batch(
-    dataset: Dataset, focus: Focus, reference: Reference, notes: list[str]
+    dataset: Dataset,
+    plan: Plan | None,
+    state: LoaderState | None,
+    reference: Reference,
+    notes: list[str],
 ) -> BatchView | None:
     """The next batch of a state, or the first one in the order of the default seed."""
-    plan, state = focus.plan, focus.state
     if plan is None and dataset.plans:
         plan = open_plan(dataset, dataset.plans[0])
     if plan is None or not len(plan):

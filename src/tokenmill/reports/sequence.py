@@ -46,6 +46,14 @@ class SegmentView:
     text: str
     runs: list[Run]
 
+    @property
+    def heading(self) -> str:
+        """Which part of which document it is, and where the document comes from."""
+        whole = self.num_tokens == self.document_tokens
+        part = "all" if whole else f"{self.start:,} to {self.start + self.num_tokens:,}"
+        origin = f"{self.record.get('source')}, position {self.record.get('position'):,}"
+        return f"document {self.document}, {part} of {self.document_tokens:,} tokens; {origin}"
+
 
 @dataclass(frozen=True, slots=True)
 class SequenceView:

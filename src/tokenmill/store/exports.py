@@ -34,14 +34,14 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
         Meta(
             description="of input_ids, labels, position_ids, attention_mask (default: the first "
-            "three)",
+            "three; pt and parquet omit labels that repeat input_ids)",
             examples=["input_ids", "position_ids"],
         ),
     ] = UNSET
     """Unset means the default; the manifest lists the columns."""
     with_labels: Annotated[
         bool | UnsetType,
-        about("write labels that repeat input_ids; pt and parquet leave them out"),
+        about("also write the labels that pt and parquet omit"),
     ] = UNSET
     labels: Labels = "aligned"
     sequences_per_file: Annotated[

@@ -331,13 +331,13 @@ def open_plan(dataset: Dataset | str | Path, name: str | Path | None = None) -> 
     folder = own / path if inside else path
     if not (folder / PLAN_NAME).is_file():
         meant = _meant(str(name), dataset.plans)
-        create = "create one with tokenmill pack"
-        choose = f"choose one of these, or {create}" if dataset.plans else create
+        only = "".join(f"the only plan is {each}; " for each in dataset.plans)
+        choice = "choose one of these, or " if len(dataset.plans) > 1 else only
         raise UserError(
             f"cannot find the plan {str(name)!r}",
             where=str(own),
             why=f"the dataset has {', '.join(dataset.plans) or 'no plans'}",
-            hint=f"did you mean {meant}?" if meant else choose,
+            hint=f"did you mean {meant}?" if meant else f"{choice}create one with tokenmill pack",
         )
     plan = Plan(folder)
     plan.check_dataset(dataset)

@@ -94,7 +94,7 @@ def test_what_cannot_be_analysed_is_refused(tmp_path: Path, tokenizer_path: Path
         tokenmill.analyze(tmp_path / "corpsu")
     with pytest.raises(UserError, match="got 1; must be 2 or more, because one token leaves none"):
         tokenmill.analyze(path, tokenizer_path, sequence_lengths=[1])
-    with pytest.raises(UserError, match="unknown options of an analysis: sequence_length"):
+    with pytest.raises(UserError, match=r"sequence_length: unknown .*mean sequence_lengths"):
         tokenmill.analyze(path, tokenizer_path, sequence_length=512)
     with pytest.raises(UserError, match="cannot find a model shape named"):
         tokenmill.analyze(path, tokenizer_path, model="9z")

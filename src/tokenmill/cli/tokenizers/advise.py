@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.cli.shapes import Quantity, ShapeOptions, shape_from
 from tokenmill.core.options import OptionError, Problem, about, make_options
+from tokenmill.packing.costs import SHAPES
 
 if TYPE_CHECKING:
     from tokenmill.vocabulary.advice.advise import SizeCosts, VocabularyAdvice
@@ -34,7 +35,9 @@ examples:
         Quantity | None,
         about("FLOPs of training: 1e21", metavar="FLOPS"),
     ] = None
-    model: Annotated[str | None, about("a published model: llama-3-8b, gpt2, ...")] = None
+    model: Annotated[
+        str | None, about("a published model: llama-3-8b, gpt2, ...", known=SHAPES)
+    ] = None
     on: Annotated[
         str | None,
         about("folder of word counts: also measure this corpus", metavar="COUNTS"),

@@ -9,6 +9,7 @@ from tokenmill.cli.parser import Json, Section
 from tokenmill.cli.tables import bar_lines, bar_room, print_facts, print_json, print_table
 from tokenmill.cli.tokenizers.facts import WHICH, RankFile
 from tokenmill.core.options import about
+from tokenmill.packing.costs import SHAPES
 from tokenmill.run.recipe.options import Positive, ReadOptions
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ examples:
     ] = (2048, 8192)
     model: Annotated[
         str | None,
-        about("a published model, to show FLOPs: gpt2, llama-3-8b, ..."),
+        about("a published model, to show FLOPs: gpt2, llama-3-8b, ...", known=SHAPES),
     ] = None
     workers: Annotated[
         Positive | None,

@@ -108,7 +108,7 @@ class BatchSize:
 
 
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The size of a batch, the order of sequences, and the rank."""
+    """The size of a batch, the order of sequences, the rank, and a file of metrics."""
 
     batch_size: Annotated[Count | None, Meta(description="rows per step on each rank")] = None
     global_batch_size: Annotated[Count | None, Meta(description="rows per step, all ranks")] = None
@@ -128,6 +128,9 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     even_attention: Annotated[
         bool, Meta(description="deal rows so that ranks have similar attention costs")
     ] = True
+    metrics: Annotated[
+        str | None, Meta(description="file of metrics for Prometheus; each rank has its own")
+    ] = None
 
     def size(self) -> BatchSize:
         """Return the size of a global batch, in rows or tokens.

@@ -113,9 +113,6 @@ class Question:
                 largest = f"must be at most {MAX_SEQUENCE_LENGTH:,}"
                 why = f"got {length:,}; {TOO_SHORT if length < MIN_SEQUENCE_LENGTH else largest}"
                 raise UserError("a sequence length is out of bounds", why=why)
-        if self.budget.tokens_per_batch < 1:
-            why = f"got {self.budget.tokens_per_batch:,}"
-            raise UserError("a batch must have at least one token", why=why)
 
 
 def analyze_dataset(dataset: Dataset, question: Question, advance: Advance) -> Analysis:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
+from tokenmill.core.options import about
 from tokenmill.core.records import Int64Array
 from tokenmill.packing.costs import ModelShape, logit_bytes
 from tokenmill.packing.histogram import best_fit
@@ -73,12 +77,14 @@ class CostFigures:
     """Steps of an epoch, including an incomplete last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """Possible batch sizes."""
 
-    tokens_per_batch: int
-    activation_memory: int | None = None
+    tokens_per_batch: Annotated[int, Meta(ge=1)]
+    activation_memory: Annotated[
+        Annotated[int, Meta(ge=1000)] | None,
+        about("e.g. 24GB", unit="bytes", reason="a number without a unit means bytes"),
+    ] = None
     """Bytes that one device has left for activations and logits."""
 
 

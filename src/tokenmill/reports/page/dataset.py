@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 from tokenmill.core.html import (
@@ -18,7 +18,7 @@ from tokenmill.core.html import (
 )
 from tokenmill.core.tables import Cell, Fact, number, percent, size, table_of
 from tokenmill.core.values import counted, duration_text, rounded, size_text
-from tokenmill.reports.overview import Overview, Rejects, VocabularyUse
+from tokenmill.reports.overview import Overview, RejectedRecord, VocabularyUse
 from tokenmill.reports.page import charts
 from tokenmill.reports.page.charts import Axes
 from tokenmill.reports.page.lengths import length_sections
@@ -55,7 +55,7 @@ def _sections(found: Overview) -> Iterator[Html]:
 
 def _head(found: Overview) -> Iterator[Html]:
     yield text("h1", PurePath(found.location).name or found.location)
-    totals = found.totals
+    totals = found.manifest.totals
     tiles = {
         "documents": f"{totals.documents:,}",
         "tokens": rounded(totals.tokens) if totals.tokens > 1e12 else f"{totals.tokens:,}",
@@ -82,7 +82,7 @@ def _run_facts(found: Overview) -> Iterator[Fact]:
 
 
 def _sources(found: Overview) -> Html:
-    tokens = max(found.totals.tokens, 1)
+    tokens = max(found.manifest.totals.tokens, 1)
     columns: dict[str, Callable[[SourceEntry], Cell]] = {
         "source": _source_name,
         "documents": lambda source: number(source.counts.documents),
@@ -98,15 +98,15 @@ def _sources(found: Overview) -> Html:
     }
     bars = [
         (source.name, percent(source.counts.tokens / tokens, 1))
-        for source in found.sources[:CHARTED_SOURCES]
+        for source in found.manifest.sources[:CHARTED_SOURCES]
     ]
-    more = found.num_sources - len(found.sources)
+    more = found.num_sources - len(found.manifest.sources)
     without = f", without {more:,} smaller ones" if more else ""
     return section(
         "Sources",
         about(f"The files that were read, the largest first{without}."),
         charts.bars("Share of all tokens", bars, Axes("share of all tokens", xshare=True)),
-        table(*table_of(columns, found.sources)),
+        table(*table_of(columns, found.manifest.sources)),
     )
 
 
@@ -116,23 +116,28 @@ def _source_name(source: SourceEntry) -> str:
 
 
 def _rejected(found: Overview) -> Html:
-    if not found.rejects:
+    totals = found.manifest.totals
+    if not totals.rejected:
         return section("Rejected records", text("p", "No record was rejected."))
-    bars = [(each.reason, number(each.records)) for each in found.rejects]
+    bars = [(reason, number(totals.rejected[reason])) for reason in found.rejected]
     return section(
         "Rejected records",
         about(
-            f"{found.totals.num_rejected:,} of {found.totals.records:,} records were not "
-            "accepted. All of them are listed in the folder rejected of the dataset."
+            f"{totals.num_rejected:,} of {totals.records:,} records were not accepted. All of "
+            "them are listed in the folder rejected of the dataset."
         ),
         charts.bars("Records by reason", bars, Axes("records")),
-        *(part for each in found.rejects for part in _reason(each)),
+        *(
+            part
+            for reason, examples in found.rejected.items()
+            for part in _reason(f"{reason}: {counted(totals.rejected[reason], 'record')}", examples)
+        ),
     )
 
 
-def _reason(rejects: Rejects) -> Iterator[Html]:
-    yield text("h3", f"{rejects.reason}: {counted(rejects.records, 'record')}")
-    for record in rejects.examples:
+def _reason(title: str, examples: Sequence[RejectedRecord]) -> Iterator[Html]:
+    yield text("h3", title)
+    for record in examples:
         detail = f": {record.detail}" if record.detail else ""
         yield about(f"{record.source}, position {record.position:,}{detail}")
         yield text("pre", record.record)

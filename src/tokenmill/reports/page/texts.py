@@ -12,7 +12,7 @@ from tokenmill.core.values import counted
 from tokenmill.reports.inspect import DocumentView
 from tokenmill.reports.overview import BatchView
 from tokenmill.reports.page import charts
-from tokenmill.reports.sequence import SegmentView, SequenceView
+from tokenmill.reports.sequence import SequenceView
 
 MOST_ROW_TOKENS = 1_000
 """Tokens of a row that are shown as text."""
@@ -65,18 +65,11 @@ def _row(at: int, row: SequenceView, spelled: Spelled) -> Html:
     parts = [text("h3", f"Row {at}: sequence {row.sequence:,}, {padding} of padding")]
     left = MOST_ROW_TOKENS
     for segment in row.segments:
-        parts.append(about(_segment(segment)))
+        parts.append(about(segment.heading))
         tokens = [(t, run.has_loss, run.kind != "text") for run in segment.runs for t in run.ids]
         parts.append(_tokens(tokens[:left], len(tokens), spelled))
         left = max(left - len(tokens), 0)
     return element("li", *parts)
-
-
-def _segment(segment: SegmentView) -> str:
-    source, position = segment.record.get("source"), segment.record.get("position")
-    stop = segment.start + segment.num_tokens
-    part = f"tokens {segment.start:,} to {stop:,} of {segment.document_tokens:,}"
-    return f"Document {segment.document:,} from {source}, position {position}: {part}"
 
 
 def documents_section(documents: Sequence[DocumentView], spelled: Spelled) -> Html:
@@ -92,13 +85,10 @@ def documents_section(documents: Sequence[DocumentView], spelled: Spelled) -> Ht
 
 
 def _document(view: DocumentView, spelled: Spelled) -> Html:
-    facts_ = {name: value for name, value in view.facts.items() if value is not None}
-    facts_.pop("no_loss", None)
-    described = ", ".join(f"{name} {value}" for name, value in facts_.items())
     tokens = [(t, piece.has_loss, piece.boundary) for piece in view.pieces for t in piece.ids]
     title = f"Document {view.number:,}: {counted(view.num_tokens, 'token')}"
     tokens_ = _tokens(tokens, view.num_tokens, spelled)
-    return element("li", text("h3", title), about(described), tokens_)
+    return element("li", text("h3", title), about(view.described), tokens_)
 
 
 def _tokens(tokens: Sequence[Shown], total: int, spelled: Spelled) -> Html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tokenmill.core.tables import Cell, Fact, Number, Table, known, number
+from tokenmill.core.tables import Cell, Fact, Number, Table, known, number, percent
 from tokenmill.core.values import size_text
 from tokenmill.reports.tokenizers.figures import Ratio, TextFigures
 from tokenmill.reports.tokenizers.report import Report, TokenizerReport
@@ -61,7 +61,7 @@ def _length_rows() -> list[Row]:
 def _use_rows() -> list[Row]:
     return [
         ("vocabulary", lambda t: number(t.tokens.vocabulary_size)),
-        ("used", lambda t: f"{t.tokens.types_used:,} ({t.tokens.utilisation:.1%})"),
+        ("used", _used),
         ("never used", lambda t: number(t.tokens.types_unused)),
         ("types by tokens (TTR)", lambda t: known(t.tokens.type_token_ratio, ".5g")),
         ("Shannon entropy, bits", lambda t: number(t.tokens.shannon_entropy, ".4f")),
@@ -94,7 +94,7 @@ def _training_rows(at: int, model: str | None) -> list[Row]:
 
 def _vocabulary_rows() -> list[Row]:
     def fact(name: str) -> Callable[[TokenizerReport], Cell]:
-        return lambda t: "-" if t.vocabulary is None else f"{getattr(t.vocabulary, name):,}"
+        return lambda t: "-" if t.vocabulary is None else number(getattr(t.vocabulary, name))
 
     names = ("special", "added", "single_bytes", "fragments", "unreachable", "long")
     rows = [(name.replace("_", " "), fact(name)) for name in names]
@@ -166,9 +166,14 @@ def ratio(found: Ratio | None, fine: str = ".4f", coarse: str = ".3f") -> Cell:
     return Number(found.value, f"{found.value:{fine}} {between}")
 
 
+def _used(found: TokenizerReport) -> Cell:
+    tokens = found.tokens
+    return Number(tokens.types_used, f"{tokens.types_used:,} ({tokens.utilisation:.1%})")
+
+
 def _share(found: Ratio) -> Cell:
     return ratio(found, ".2%", ".1%")
 
 
 def _share_at(found: TokenizerReport, rank: int) -> Cell:
-    return next((f"{p.share:.1%}" for p in found.tokens.rank_frequency if p.rank == rank), "-")
+    return next((percent(p.share, 1) for p in found.tokens.rank_frequency if p.rank == rank), "-")

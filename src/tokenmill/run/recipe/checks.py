@@ -79,11 +79,12 @@ def naming_arguments() -> Iterator[None]:
         raise error.renamed(argument) from None
 
 
-def make_recipe(options: Mapping[str, Any]) -> Recipe:
+def make_recipe(options: Mapping[str, Any], where: str = "") -> Recipe:
     """Make a recipe from nested options, and check them.
 
     Args:
         options: options by name, with sections as mappings, as in a recipe file.
+        where: the file that holds them, for messages.
 
     Returns:
         The recipe, for `build` and the other functions that take one.
@@ -97,7 +98,7 @@ def make_recipe(options: Mapping[str, Any]) -> Recipe:
     if recipe is not None:
         problems += _conflicts(recipe)
     if recipe is None or problems:
-        raise OptionError("the recipe", problems, hint=ALL_OPTIONS.format("build"))
+        raise OptionError("the recipe", problems, where=where, hint=ALL_OPTIONS.format("build"))
     return recipe
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import about
 from tokenmill.encode.encodings import RankEncoding, chosen_encoding
-from tokenmill.encode.words.splits import SPLITS_BY_MODEL, Digits
+from tokenmill.encode.words.splits import SPLITS, SPLITS_BY_MODEL, Digits
 from tokenmill.packing.options import PackOptions
 from tokenmill.read.fields import MAX_RECORD_BYTES, AnyRendering, Fields
 from tokenmill.read.formats.format import FORMATS
@@ -292,7 +292,7 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     metrics: Annotated[
         str | None,
-        about("file for metrics, for Prometheus: corpus.prom", metavar="FILE"),
+        about("file of metrics for Prometheus, such as corpus.prom", metavar="FILE"),
     ] = None
 
 
@@ -349,7 +349,8 @@ class CountRecipe(msgspec.Struct, frozen=True, kw_only=True):
         str,
         about(
             "how texts are split into words, by name or like a tokenizer.json. For "
-            f"{SPLITS_BY_MODEL}"
+            f"{SPLITS_BY_MODEL}",
+            known=SPLITS,
         ),
     ]
     digits: DigitRule = "keep"

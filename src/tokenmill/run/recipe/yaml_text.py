@@ -15,6 +15,7 @@ HINTS = {
     "mapping values": "quote texts with a colon, and write a space after the colon of an option",
     "expected ',' or": "close the bracket, and quote texts with brackets or commas",
     "found '<block": "indent all options of a section alike",
+    "document start": "give a recipe in YAML; JSON Lines files are inputs, not recipes",
     "codec": "save the file in UTF-8",
 }
 """What to do about a problem, by words in its description."""

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from tokenmill.core.options import OptionError, Problem, Ref, about, make_structs
-from tokenmill.encode.words.splits import SPLITS_BY_MODEL
+from tokenmill.encode.words.splits import SPLITS, SPLITS_BY_MODEL
 from tokenmill.run.recipe.checks import section_of
 from tokenmill.run.recipe.options import DigitRule, Positive
 
@@ -64,7 +64,8 @@ class VocabularyOptions(msgspec.Struct, frozen=True, kw_only=True):
             "how texts are split into words, by name or like a tokenizer.json. "
             f"{SPLITS_BY_MODEL} (default: {DEFAULT_SPLITS['bpe']} for bpe, "
             f"{DEFAULT_SPLITS['wordpiece']} for wordpiece, {DEFAULT_SPLITS['wordlevel']} for "
-            f"wordlevel, {DEFAULT_SPLITS['unigram']} for the others)"
+            f"wordlevel, {DEFAULT_SPLITS['unigram']} for the others)",
+            known=SPLITS,
         ),
     ] = None
     vocabulary: Annotated[

@@ -102,8 +102,7 @@ def train(
         why = "it is inside the folder of the tokenizer, which holds nothing else"
         raise UserError("the counts cannot be kept there", where=str(counts_folder), why=why)
     groups = options.groups
-    is_parity_blind = groups.parity and not (groups.parity_counts or groups.byte_premium)
-    if is_parity_blind:
+    if groups.parity and not (groups.parity_counts or groups.byte_premium):
         LOGGER.warning(PARITY_WARNING)
     with claimed(out, overwrite=overwrite) as output:
         place = output.counts if counts_folder is None else counts_folder
@@ -121,8 +120,7 @@ def train(
         config = config_files(options.vocabulary.model, given.specials.roles, template)
         training = _training(given, trained, measured, counts)
         training = output.publish(_files(trained, config), training)
-    warned = [PARITY_WARNING] if is_parity_blind else []
-    remarks = [*warned, *trained.remarks, *_remarks(options, training)]
+    remarks = [*trained.remarks, *_remarks(options, training)]
     return TrainReport(output.folder, training, measured, remarks)
 
 
