@@ -27,7 +27,6 @@ from tokenmill.load.export.rows import export
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
 from tokenmill.reports import status, watching
-from tokenmill.reports.gauges import Gauge, read_gauges
 from tokenmill.reports.page import server as page_server
 from tokenmill.reports.page.live import live_page
 from tokenmill.reports.page.server import PageServer
@@ -39,6 +38,7 @@ from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.objects.folder import FolderStore
 from tokenmill.store.objects.opening import open_store
+from tokenmill.store.open_metrics import Gauge, read_gauges
 
 QUICK_AGENTS = Path(__file__).parents[1] / "run" / "quick_agents.py"
 HOSTILE = '<script>alert(1)</script>\x1b[2J\u202e"'

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as open_metrics
 
 from tokenmill.core.errors import UserError
-from tokenmill.store.open_metrics import MAX_LABELS, Family, MetricsFile, bounded
+from tokenmill.store.open_metrics import MAX_LABELS, Family, MetricsFile
 
 HOSTILE = 'a"b\\c\nd}\x07# EOF\x1b[31m\u202e\udc80 é'
 SHOWN = 'a"b\\c\nd}\\x07# EOF\\x1b[31m\\u202e\\udc80 é'
@@ -68,8 +68,8 @@ def metric(
 
 
 def written(path: Path, share: tuple[str, int] | None = None) -> str:
-    file = MetricsFile(path, "tokenmill_build", share)
-    file.write(FAMILIES)
+    file = MetricsFile(path, "tokenmill_build", lambda: FAMILIES, share)
+    file.write()
     return file.path.read_text()
 
 
@@ -114,7 +114,10 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
 def test_labels_beyond_a_number_are_added_up_and_long_ones_cut() -> None:
     values = {f"source {number}": 2.0 for number in range(MAX_LABELS - 2)}
     more = {"x" * 100 + "a": 1.0, "x" * 100 + "b": 2.0, "other": 3.0, "rest": 4.0}
-    assert bounded(values | more) == values | {"x" * 100: 3.0, "other": 7.0}
+    counter = Family("tokens", "counter", "Tokens.", values | more, "source")
+    assert counter.samples() == values | {"x" * 100: 3.0, "other": 7.0}
+    gauge = Family("epochs", "gauge", "Passes.", values | more, "source")
+    assert gauge.samples() == values | {"x" * 100: 1.0}
 
 
 def test_agents_and_ranks_have_files_of_their_own(tmp_path: Path) -> None:
@@ -128,40 +131,41 @@ def test_agents_and_ranks_have_files_of_their_own(tmp_path: Path) -> None:
 
 def test_a_file_is_written_at_once_and_then_every_five_seconds(tmp_path: Path) -> None:
     clock = iter([100.0, *sorted([*range(100, 113), 100, 105, 110])])
-    file = MetricsFile(tmp_path / "a.om", "tokenmill", clock=clock.__next__)
+    file = MetricsFile(tmp_path / "a.om", "tokenmill", lambda: FAMILIES, clock=clock.__next__)
     written_at = []
     for second in range(100, 113):
         if file.path.exists():
             file.path.unlink()
-        file.offer(lambda: FAMILIES)
+        file.offer()
         if file.path.exists():
             written_at.append(second)
     assert written_at == [100, 105, 110]
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    file = MetricsFile(tmp_path / "a.om", "tokenmill")
-    families = [Family("tokens", "counter", "Tokens.", {str(i): i for i in range(2000)}, "source")]
-    file.write(families)
-    writer = threading.Thread(target=lambda: [file.write(families) for _ in range(100)])
+    tokens = {f"{number:090}": number for number in range(MAX_LABELS)}
+    families = [Family("tokens", "counter", "Tokens.", tokens, "source")]
+    file = MetricsFile(tmp_path / "a.om", "tokenmill", lambda: families)
+    file.write()
+    writer = threading.Thread(target=lambda: [file.write() for _ in range(100)])
     writer.start()
     seen = set()
     while writer.is_alive():
         seen.add(file.path.read_text())
     assert len(seen) == 1
-    assert len(parsed(seen.pop())[0].samples) == 2000
+    assert len(parsed(seen.pop())[0].samples) == MAX_LABELS
     assert list(tmp_path.iterdir()) == [file.path]
 
 
 def test_a_full_disk_is_told_once_and_the_file_comes_when_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = MetricsFile(tmp_path / "a.om", "tokenmill_build")
+    file = MetricsFile(tmp_path / "a.om", "tokenmill_build", lambda: FAMILIES)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
     try:
         for _ in range(3):
-            file.write(FAMILIES)
+            file.write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caplog.record_tuples == [
@@ -171,19 +175,19 @@ def test_a_full_disk_is_told_once_and_the_file_comes_when_there_is_room(
         )
     ]
     assert not list(tmp_path.iterdir())
-    file.write(FAMILIES)
+    file.write()
     assert len(parsed(file.path.read_text())) == 4
 
 
 def test_a_folder_is_no_metrics_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the metrics file is a folder"):
-        MetricsFile(tmp_path, "tokenmill")
+        MetricsFile(tmp_path, "tokenmill", lambda: FAMILIES)
 
 
 def test_a_process_that_was_forked_leaves_the_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = MetricsFile(tmp_path / "a.om", "tokenmill")
+    file = MetricsFile(tmp_path / "a.om", "tokenmill", lambda: FAMILIES)
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    file.write(FAMILIES)
+    file.write()
     assert not list(tmp_path.iterdir())

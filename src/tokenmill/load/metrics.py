@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from tokenmill.load.stats import Meter
-from tokenmill.store.open_metrics import (
-    MAX_LABEL_LENGTH,
-    MAX_LABELS,
-    Family,
-    MetricsFile,
-    bounded,
-)
+from tokenmill.store.open_metrics import Family, MetricsFile
 
 Stats = dict[str, float]
 _KINDS: dict[str, tuple[str, Literal["counter", "gauge"], str]] = {
@@ -48,26 +41,20 @@ def keep_metrics(
     """
     if path is None:
         return
-    file = MetricsFile(path, "tokenmill_loader", ("rank", rank) if world_size > 1 else None)
-
-    def families() -> list[Family]:
-        return _families(stats())
-
-    meter.on_batch = lambda: file.offer(families)
-    meter.on_end = lambda: file.write(families())
-    meter.on_batch()
+    share = ("rank", rank) if world_size > 1 else None
+    file = MetricsFile(path, "tokenmill_loader", lambda: _families(stats()), share)
+    meter.on_batch, meter.on_end = file.offer, file.write
+    file.offer()
 
 
 def _families(stats: Stats) -> list[Family]:
     families = [Family(*kind, stats[key]) for key, kind in _KINDS.items() if key in stats]
-    tokens, epochs = _by_source(stats, "tokens/"), _by_source(stats, "epochs/")
-    of_sources = bounded(tokens) if tokens else stats["tokens"]
-    label = "source" if tokens else ""
-    first = {name[:MAX_LABEL_LENGTH]: passes for name, passes in islice(epochs.items(), MAX_LABELS)}
+    of_sources, epochs = _by_source(stats, "tokens/"), _by_source(stats, "epochs/")
+    label, tokens = ("source", of_sources) if of_sources else ("", stats["tokens"])
     return [
         *families,
-        Family("tokens", "counter", "Tokens taken, without padding.", of_sources, label),
-        Family("source_epochs", "gauge", "Passes over each source.", first, "source"),
+        Family("tokens", "counter", "Tokens taken, without padding.", tokens, label),
+        Family("source_epochs", "gauge", "Passes over each source.", epochs, "source"),
     ]
 
 

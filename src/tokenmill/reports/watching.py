@@ -15,9 +15,9 @@ from pathlib import Path
 from tokenmill.core.errors import TokenmillError
 from tokenmill.core.values import duration_text, rounded, size_text
 from tokenmill.reports.estimating import History, Remaining
-from tokenmill.reports.gauges import Gauge, read_gauges
 from tokenmill.reports.status import NO_BUILD, BuildStatus, run_status
 from tokenmill.reports.status_facts import status_facts
+from tokenmill.store.open_metrics import Gauge, read_gauges
 
 POLL_SECONDS, MOST_SECONDS, COMPLETE_SECONDS = 1.0, 60.0, 10.0
 """The time between two looks: usually, at most, and at a complete run, which may be replaced."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tokenmill.read.source import FetchProgress
 from tokenmill.run.launch import AgentShare
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.task import RunEvents
-from tokenmill.store.open_metrics import Family, MetricsFile, bounded
+from tokenmill.store.open_metrics import Family, MetricsFile
 
 P = TypeVar("P")
 
@@ -34,86 +34,72 @@ def writing_metrics(
     if path is None:
         yield events
         return
-    metrics = _RunMetrics(path, noun, events, share)
-    metrics.offer()
+    agent = None if share is None else ("agent", share.index)
+    known = _Known(noun, is_agent=share is not None)
+    file = MetricsFile(path, f"tokenmill_{noun}", known.families, agent)
+
+    def on_progress(snapshot: Snapshot) -> None:
+        events.on_progress(snapshot)
+        known.snapshot = snapshot
+        file.offer()
+
+    def on_download(progress: FetchProgress) -> None:
+        events.on_download(progress)
+        known.stages["download"] = progress.done_bytes / max(progress.total_bytes, 1)
+        file.offer()
+
+    def on_pack(stage: str, done: int, total: int) -> None:
+        events.on_pack(stage, done, total)
+        known.stages[stage] = done / max(total, 1)
+        file.offer()
+
+    file.offer()
     try:
-        yield replace(
-            events,
-            on_progress=metrics.progress,
-            on_download=metrics.download,
-            on_pack=metrics.advance,
-        )
-        metrics.finish()
+        yield replace(events, on_progress=on_progress, on_download=on_download, on_pack=on_pack)
+        known.has_finished, known.stages = True, dict.fromkeys(known.stages, 1)
     finally:
-        metrics.file.write(metrics.families())
+        file.write()
 
 
-class _RunMetrics(Generic[P]):
-    """Listens to a run, and keeps its file."""
+@dataclass(slots=True)
+class _Known:
+    """What is known of a run."""
 
-    def __init__(
-        self, path: str, noun: str, events: RunEvents[P], share: AgentShare | None
-    ) -> None:
-        agent = None if share is None else ("agent", share.index)
-        self.file = MetricsFile(path, f"tokenmill_{noun}", agent)
-        self._has_finished = False
-        self._noun, self._events, self._is_agent = noun, events, share is not None
-        self._snapshot: Snapshot | None = None
-        self._stages: dict[str, float] = {}
-        """The finished shares of stages before the first unit and after the last."""
-
-    def offer(self) -> None:
-        """Write the file if it is due."""
-        self.file.offer(self.families)
-
-    def progress(self, snapshot: Snapshot) -> None:
-        self._events.on_progress(snapshot)
-        self._snapshot = snapshot
-        self.offer()
-
-    def download(self, progress: FetchProgress) -> None:
-        self._events.on_download(progress)
-        self._stages["download"] = progress.done_bytes / max(progress.total_bytes, 1)
-        self.offer()
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Note the progress of a stage after the last unit."""
-        self._events.on_pack(stage, done, total)
-        self._stages[stage] = done / max(total, 1)
-        self.offer()
-
-    def finish(self) -> None:
-        """Note that the run has ended without an error, and so have all its stages."""
-        self._has_finished, self._stages = True, dict.fromkeys(self._stages, 1)
+    noun: str
+    is_agent: bool
+    has_finished: bool = False
+    snapshot: Snapshot | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+    """The finished shares of stages before the first unit and after the last."""
 
     def families(self) -> list[Family]:
         """Return all metrics that are known so far."""
-        has_finished, stages = int(self._has_finished), dict(self._stages)
+        has_finished, stages = int(self.has_finished), dict(self.stages)
         families = [
             Family("finished", "gauge", "1 once it has ended without an error.", has_finished),
             Family("stage_progress_ratio", "gauge", "Finished share of a stage.", stages, "stage"),
         ]
-        if (shot := self._snapshot) is not None:
-            families += _families_of(shot)
-            if self._noun == "count":
-                families.append(Family("words", "counter", "Words so far.", shot.tokens))
-            else:
-                written = shot.written_bytes
-                families.append(Family("tokens", "counter", "Tokens so far.", shot.tokens))
-                families.append(Family("written_bytes", "counter", "Bytes of tokens.", written))
-            eta = shot.eta_seconds
-            if eta is not None and not self._is_agent:  # an agent only knows its own speed
-                families.append(Family("eta_seconds", "gauge", "Estimated time left.", eta))
+        if (shot := self.snapshot) is None:
+            return families
+        families += _families_of(shot)
+        if self.noun == "count":
+            families.append(Family("words", "counter", "Words so far.", shot.tokens))
+        else:
+            written = shot.written_bytes
+            families.append(Family("tokens", "counter", "Tokens so far.", shot.tokens))
+            families.append(Family("written_bytes", "counter", "Bytes of tokens.", written))
+        eta = shot.eta_seconds
+        if eta is not None and not self.is_agent:  # an agent only knows its own speed
+            families.append(Family("eta_seconds", "gauge", "Estimated time left.", eta))
         return families
 
 
 def _families_of(shot: Snapshot) -> list[Family]:
     """Return the metrics of a snapshot that builds and counts share."""
     progress = shot.done_bytes / max(shot.total_bytes, 1)
-    rejected = bounded(shot.rejected_by_reason)
     return [
         Family("documents", "counter", "Documents so far.", shot.documents),
-        Family("rejected", "counter", "Records rejected.", rejected, "reason"),
+        Family("rejected", "counter", "Records rejected.", shot.rejected_by_reason, "reason"),
         Family("read_bytes", "counter", "Decompressed bytes of records.", shot.read_bytes),
         Family("progress_ratio", "gauge", "Share of the input bytes that is done.", progress),
         Family("elapsed_seconds", "gauge", "Time since the start.", shot.elapsed_seconds),

@@ -1,4 +1,4 @@
-"""Files of metrics for Prometheus: OpenMetrics text that is replaced every few seconds.
+"""Files of metrics for Prometheus: OpenMetrics text that is replaced every few seconds, and read.
 
 # HELP tokenmill_build_read_bytes Text that was read.
 # TYPE tokenmill_build_read_bytes counter
@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
@@ -34,6 +35,10 @@ OTHER = "other"
 """The label of everything beyond `MAX_LABELS`."""
 UNITS = ("bytes", "seconds", "ratio")
 PROMETHEUS_SUFFIX = ".prom"
+MAX_FILE_BYTES = 1 << 20
+MAX_GAUGES = 200
+_LINE = re.compile(r"tokenmill_(?P<name>\w+)(?:\{(?P<labels>.*)\})?\s+(?P<value>[-+.\w]+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +53,20 @@ class Family:
     """Its value, or its values by `label`."""
     label: str = ""
 
-    @property
-    def samples(self) -> Mapping[str, float]:
-        """The values by label; without labels, the only one has the label ""."""
-        return self.values if isinstance(self.values, Mapping) else {"": self.values}
+    def samples(self) -> dict[str, float]:
+        """The values by at most `MAX_LABELS` labels of bounded length; one value has the label "".
 
-
-def text_of(
-    families: Iterable[Family], prefix: str, labels: Mapping[str, str], *, prometheus: bool
-) -> str:
-    """Return families as text.
-
-    Args:
-        families: the metrics. Those without a value are left out.
-        prefix: the beginning of all names.
-        labels: labels of all values.
-        prometheus: whether to write the format that node_exporter reads.
-    """
-    lines = [line for each in families for line in _lines(each, prefix, labels, prometheus)]
-    return "\n".join([*lines, "# EOF\n"])
-
-
-def _lines(
-    family: Family, prefix: str, labels: Mapping[str, str], prometheus: bool
-) -> Iterator[str]:
-    samples = family.samples
-    if not samples:
-        return
-    base = f"{prefix}_{family.name}"
-    sample = f"{base}_total" if family.kind == "counter" else base
-    described = sample if prometheus else base
-    yield f"# HELP {described} {_escaped(family.help)}"
-    yield f"# TYPE {described} {family.kind}"
-    if (unit := base.rpartition("_")[2]) in UNITS:
-        yield f"# UNIT {described} {unit}"
-    for name, value in samples.items():
-        own = {family.label: name} if family.label else {}
-        pairs = (f'{key}="{_escaped(text)}"' for key, text in {**labels, **own}.items())
-        yield f"{sample}{{{','.join(pairs)}}} {value}"
-
-
-def bounded(values: Mapping[str, float]) -> dict[str, float]:
-    """Return counts by at most `MAX_LABELS` labels of bounded length, and the sum of the others.
-
-    The first ones keep their labels, because a counter must not move between two labels.
-    """
-    found: dict[str, float] = {}
-    for number, (name, value) in enumerate(values.items()):
-        label = name[:MAX_LABEL_LENGTH] if number < MAX_LABELS else OTHER
-        found[label] = found.get(label, 0) + value
-    return found
+        The first ones keep their labels, because a counter must not move between two labels. The
+        others of a counter are added up, and those of a gauge are left out.
+        """
+        if not isinstance(self.values, Mapping):
+            return {"": self.values}
+        found: dict[str, float] = {}
+        for number, (name, value) in enumerate(self.values.items()):
+            label = name[:MAX_LABEL_LENGTH] if number < MAX_LABELS else OTHER
+            if self.kind == "counter" or (number < MAX_LABELS and label not in found):
+                found[label] = found.get(label, 0) + value
+        return found
 
 
 def _escaped(text: str) -> str:
@@ -112,6 +81,7 @@ class MetricsFile:
         self,
         path: str | Path,
         prefix: str,
+        families: Callable[[], Sequence[Family]],
         share: tuple[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -120,6 +90,7 @@ class MetricsFile:
         Args:
             path: the file.
             prefix: the beginning of all names, such as "tokenmill_build".
+            families: returns the metrics as they are at the moment.
             share: what this process is of several that have the same path, such as ("rank", 3).
                 Its number becomes a part of the file's name.
             clock: returns the time in seconds.
@@ -136,29 +107,72 @@ class MetricsFile:
             self._labels[share[0]] = str(share[1])
             whole = whole.with_stem(f"{whole.stem}-{share[1]}")
         self.path = whole.absolute()
-        self._prefix, self._clock = prefix, clock
+        self._prefix, self._families, self._clock = prefix, families, clock
         self._process, self._due, self._has_warned = os.getpid(), clock(), False
 
-    def offer(self, families: Callable[[], Sequence[Family]]) -> None:
-        """Write the families, unless the file is fresh enough."""
+    def offer(self) -> None:
+        """Write the file, unless it is fresh enough."""
         if self._clock() >= self._due:
-            self.write(families())
+            self.write()
 
-    def write(self, families: Sequence[Family]) -> None:
+    def write(self) -> None:
         """Replace the file. A forked process writes nothing."""
         if os.getpid() != self._process:
             return
         self._due = self._clock() + WRITE_SECONDS
-        updated = Family(
-            "updated_timestamp_seconds", "gauge", "When this file was written.", time.time()
-        )
-        is_prometheus = self.path.suffix == PROMETHEUS_SUFFIX
-        text = text_of([*families, updated], self._prefix, self._labels, prometheus=is_prometheus)
         try:
-            with written_beside(self.path, text.encode(), durable=False) as new:
+            with written_beside(self.path, self._text().encode(), durable=False) as new:
                 new.replace(self.path)
         except OSError as error:
             if not self._has_warned:
                 why = error.strerror or error
                 LOGGER.warning("cannot write metrics to %s: %s; going on without", self.path, why)
             self._has_warned = True
+
+    def _text(self) -> str:
+        """Return all metrics that have a value, and when they were written."""
+        about, now = "When this file was written.", time.time()
+        updated = Family("updated_timestamp_seconds", "gauge", about, now)
+        lines = [line for each in (*self._families(), updated) for line in self._lines(each)]
+        return "\n".join([*lines, "# EOF\n"])
+
+    def _lines(self, family: Family) -> Iterator[str]:
+        if not (samples := family.samples()):
+            return
+        base = f"{self._prefix}_{family.name}"
+        sample = f"{base}_total" if family.kind == "counter" else base
+        described = sample if self.path.suffix == PROMETHEUS_SUFFIX else base
+        yield f"# HELP {described} {_escaped(family.help)}"
+        yield f"# TYPE {described} {family.kind}"
+        if (unit := base.rpartition("_")[2]) in UNITS:
+            yield f"# UNIT {described} {unit}"
+        for name, value in samples.items():
+            own = {family.label: name} if family.label else {}
+            pairs = (f'{key}="{_escaped(text)}"' for key, text in (self._labels | own).items())
+            yield f"{sample}{{{','.join(pairs)}}} {value}"
+
+
+class Gauge(NamedTuple):
+    """A figure: `tokenmill_wait_seconds{rank="0"} 12.5` is ("wait seconds", "rank 0", 12.5)."""
+
+    name: str
+    labels: str
+    value: float
+
+
+def read_gauges(path: Path) -> list[Gauge]:
+    """Return the figures whose names begin with `tokenmill_`. Lines that mean nothing are skipped.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        text = file.read(MAX_FILE_BYTES).decode(errors="replace")
+    gauges: list[Gauge] = []
+    for match in filter(None, map(_LINE.match, text.splitlines())):
+        labels = ", ".join(map(" ".join, _LABEL.findall(match["labels"] or "")))
+        try:
+            gauges.append(Gauge(match["name"].replace("_", " "), labels, float(match["value"])))
+        except ValueError:
+            continue
+    return gauges[:MAX_GAUGES]
