@@ -81,15 +81,12 @@ examples:
         from tokenmill.api.analysis import analyze
         from tokenmill.cli.meter import meter
 
-        asked: dict[str, Any] = {}
-        for name in READING:
-            asked |= self.given.get(name, {})
-        if shape := self._shape():
-            asked["model"] = shape
-        if self.sequence_lengths is not None:
-            asked["sequence_lengths"] = self.sequence_lengths
+        asked: dict[str, Any] = {"model": self._shape(), "sequence_lengths": self.sequence_lengths}
         if self.tokens_per_batch is not None:
             asked["tokens_per_batch"] = round(self.tokens_per_batch)
+        asked = {name: value for name, value in asked.items() if value is not None}
+        for name in READING:
+            asked |= self.given.get(name, {})
         with meter() as advance:
             found = analyze(
                 self.inputs,

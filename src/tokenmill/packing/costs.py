@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.suggestions import nearest
+from tokenmill.core.suggestions import did_you_mean
 
 FLOPS_PER_WEIGHT = 6
 """FLOPs per weight to train on one token: 2 forward, 4 backward."""
@@ -163,11 +163,10 @@ def named_shape(name: str) -> ModelShape:
     """
     name = BY_SIZE.get(name.lower(), name)
     if name not in SHAPES:
-        guess = nearest(name, [*SHAPES, *BY_SIZE])
         raise UserError(
             f"cannot find a model shape named {name!r}",
             why=f"the shapes are {', '.join(SHAPES)}; the sizes are {', '.join(BY_SIZE)}",
-            hint=f"did you mean {guess!r}?" if guess else "give the sizes of the model instead",
+            hint=did_you_mean(name, [*SHAPES, *BY_SIZE], "give the sizes of the model instead"),
         )
     return SHAPES[name]
 
