@@ -30,7 +30,10 @@ def test_the_recipe_to_edit_holds_every_option_at_its_default(printed: str) -> N
     everything = yaml.safe_load(re.sub("^#([ a-z_]+:)", r"\1", printed, flags=re.MULTILINE))
     export = everything.pop("export")
     assert make_recipe(everything) == make_recipe(STARTED)
-    assert make_recipe({**STARTED, "pack": {"sequence_length": 8}, "export": export}).export
+    packed = {**STARTED, "pack": {"sequence_length": 8}}
+    expected = make_recipe({**packed, "export": {"out": "rows/"}})
+    assert make_recipe({**packed, "export": export}) == expected
+    assert "\n  # folder of the rows; required\n#  out: " in printed
 
 
 @pytest.mark.parametrize("printed", ["schema"], indirect=True)
