@@ -62,7 +62,8 @@ def described(
     if dataset.manifest.tokenizer.fingerprint:
         yield "fingerprint", dataset.manifest.tokenizer.fingerprint
     if run is not None:
-        yield "encoded by", run.engine
+        yield "from", str(run.recipe.get("tokenizer"))
+        yield "encoded by", f"the engine {run.engine}"
         yield "exactness", exactness_text(run)
     yield from subset_facts(subsets)
 

@@ -256,7 +256,7 @@ def _rejected_records(dataset: Dataset) -> Iterator[RejectedRecord]:
 def _lengths(dataset: Dataset, notes: list[str]) -> LengthCounts:
     found = sampled_lengths(dataset, MOST_DOCUMENTS)
     if not found.is_whole:
-        notes.append(f"lengths are those of {found.documents:,} documents, drawn evenly")
+        notes.append(f"lengths were measured on {found.documents:,} documents, drawn evenly")
     return found.counts
 
 
@@ -277,7 +277,7 @@ def _plan(plan: Plan, notes: list[str]) -> PlanOverview:
     sizes, sums = sampled_plan(plan, MOST_SEQUENCES)
     if len(sums) < len(plan):
         looked = f"{counted(len(sums), 'sequence')}, drawn evenly"
-        notes.append(f"segments and fill of the plan {plan.folder.name} are those of {looked}")
+        notes.append(f"segments and fill of the plan {plan.folder.name} were measured on {looked}")
     shares = np.minimum(sums * 20 // options.length, 19)
     return PlanOverview(
         name=plan.folder.name,
@@ -320,7 +320,7 @@ def _vocabulary(dataset: Dataset, notes: list[str]) -> VocabularyUse:
     counts = token_histogram(dataset, MOST_TOKENS)
     tokens = int(counts.sum())
     if tokens < dataset.num_tokens:
-        notes.append(f"use of the vocabulary is that of {tokens:,} tokens, drawn evenly")
+        notes.append(f"the use of the vocabulary was counted in {tokens:,} tokens, drawn evenly")
     order = np.argsort(-counts, kind="stable")[:FREQUENT].tolist()
     frequent = [(token, int(counts[token])) for token in order if counts[token]]
     return VocabularyUse(tokens, token_figures(counts, len(counts)), frequent)

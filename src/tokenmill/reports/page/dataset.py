@@ -49,8 +49,9 @@ def _sections(found: Overview) -> Iterator[Html]:
     if found.documents:
         yield documents_section(found.documents, found.spelled)
     yield _vocabulary(found.vocabulary, found)
-    if found.notes:
-        yield section("What was sampled", listed(found.notes))
+    lead = "Documents, rows and rejected records on this page are examples. All figures are exact"
+    end = ", except these:" if found.notes else "."
+    yield section("What was sampled", about(lead + end), listed(found.notes))
 
 
 def _head(found: Overview) -> Iterator[Html]:

@@ -19,6 +19,11 @@ MOST_ROW_TOKENS = 1_000
 
 Spelled = Mapping[int, bytes]
 """The text of each id, in UTF-8; of some, a part of a character."""
+LEGEND = (
+    "Shades show the borders of tokens. Orange tokens begin or end a document. Underlined tokens "
+    "have no loss: those that the dataset excludes, and in rows the first token of each part, "
+    "which nothing before it predicts."
+)
 Shown = tuple[int, bool, bool]
 """A token: its id, whether it has loss, and whether it is no text of the document."""
 
@@ -31,11 +36,11 @@ def batch_section(batch: BatchView, spelled: Spelled) -> Html:
         "A batch",
         about(
             f"{len(batch.rows)} of the {batch.rows_in_batch:,} rows of a global batch, as a "
-            "loader gives them. The colour changes where a document ends; pale tokens have no "
-            "loss, and grey is padding."
+            f"loader gives them. {_batch_text(batch.rows)} The colour changes where a document "
+            "ends; pale tokens have no loss, and grey is padding."
         ),
         charts.rows_of_batch(f"Step {batch.step:,}{of}, plan {batch.plan}", batch.rows),
-        text("h3", f"What the tokens of row {at} attend to"),
+        text("h3", f"What the tokens of row {at}, which has the most documents, attend to"),
         attention_mask(
             [(part.column, part.num_tokens) for part in row.segments],
             row.row_length,
@@ -43,6 +48,7 @@ def batch_section(batch: BatchView, spelled: Spelled) -> Html:
         ),
         about(_mask_text(row)),
         text("h3", "The rows as text"),
+        about(LEGEND),
         _leaves(_row(number, each, spelled) for number, each in enumerate(batch.rows)),
     )
 
@@ -52,11 +58,25 @@ def _leaves(items: Iterable[Html]) -> Html:
     return element("ol", *items, class_="leaves")
 
 
+def _batch_text(rows: Sequence[SequenceView]) -> str:
+    parts = sum(len(row.segments) for row in rows)
+    padding = counted(sum(row.padding for row in rows), "token")
+    return (
+        f"They hold {parts:,} documents or parts of documents, and {padding} of padding. "
+        f"Attention inside documents takes {_inside(rows):.1%} of what whole rows would take."
+    )
+
+
+def _inside(rows: Sequence[SequenceView]) -> float:
+    """Attention inside documents as a share of that over whole rows."""
+    inside = sum(part.num_tokens**2 for row in rows for part in row.segments)
+    return inside / max(sum(row.row_length**2 for row in rows), 1)
+
+
 def _mask_text(row: SequenceView) -> str:
-    inside = sum(part.num_tokens**2 for part in row.segments)
     return (
         f"Keys from left to right, queries from top to bottom. Attention inside documents takes "
-        f"{inside / row.row_length**2:.1%} of what it takes over the whole row."
+        f"{_inside([row]):.1%} of what it takes over the whole row."
     )
 
 
@@ -76,10 +96,7 @@ def documents_section(documents: Sequence[DocumentView], spelled: Spelled) -> Ht
     """Documents to leaf through."""
     return section(
         "Documents",
-        about(
-            "Some documents, drawn evenly, with the borders of their tokens. Boundary tokens "
-            "are marked, and tokens without loss are underlined."
-        ),
+        about(f"Some documents, drawn evenly, not all. {LEGEND}"),
         _leaves(_document(view, spelled) for view in documents),
     )
 
