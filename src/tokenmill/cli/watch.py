@@ -78,11 +78,13 @@ examples:
 
 def _facts(run: Watched) -> list[tuple[str, str]]:
     """Everything about a run, as names and values."""
-    from tokenmill.core.values import rounded
+    from tokenmill.core.values import number_text
     from tokenmill.reports.watching import run_facts
 
     facts = [("run", f"{run.name}: {run.headline}"), *([("error", run.note)] if run.note else [])]
-    gauges = ((name, f"{rounded(value)} {labels}".rstrip()) for name, labels, value in run.gauges)
+    gauges = (
+        (name, f"{number_text(value)} {labels}".rstrip()) for name, labels, value in run.gauges
+    )
     return [*facts, *gauges, *run_facts(run)]
 
 

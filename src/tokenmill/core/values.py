@@ -158,6 +158,11 @@ def rounded(number: float) -> str:
     return f"{float(f'{number:.3g}'):,.10g}"
 
 
+def number_text(number: float) -> str:
+    """Format a figure of any kind: whole numbers in full, others with three digits."""
+    return f"{int(number):,}" if float(number).is_integer() else rounded(number)
+
+
 def speed_text(seconds: float, documents: int, items: int, what: str, text_bytes: int) -> str:
     """Format a speed: "680 documents, 311,000 tokens and 1.23 MB of text a second"."""
     seconds = max(seconds, 1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -42,13 +42,14 @@ def compare(
     options: PackOptions,
     advance: Advance = lambda stage, done, total: None,
     name_of: Naming = str,
+    without: Collection[str] = (),
 ) -> list[Compared]:
     """Plan with each strategy and the same options, and return the figures. Writes nothing.
 
-    `name_of` names options in objections.
+    `name_of` names options in objections; `without` names strategies to leave out.
     """
     options = with_subset(dataset, options)
-    names = get_args(Packing)
+    names = [name for name in get_args(Packing) if name not in without]
     rows = []
     for number, name in enumerate(names, 1):
         stage = f"{name} ({number} of {len(names)})"

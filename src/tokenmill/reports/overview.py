@@ -59,6 +59,8 @@ MOST_TOKENS = 4_000_000
 MOST_SEQUENCES = 500_000
 MOST_COMPARED = 200_000
 """Documents to compare strategies with: each packs all of them."""
+SLOW = ("optimal",)
+"""Strategies that a page does not wait for."""
 MOST_PLANS = 12
 MOST_SOURCES = 300
 MOST_COUNTED = 2_000_000
@@ -128,8 +130,13 @@ class BatchView:
     rows: list[SequenceView]
     """The first rows of the global batch."""
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a state asked for this step; then the page begins with it."""
+        return self.num_steps is None
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Overview:
     """A dataset as a whole: what it is, where it comes from, and how it can be trained on."""
 
@@ -155,6 +162,10 @@ class Overview:
     """The text of each id that documents, rows or frequent tokens show: UTF-8, or a part of it."""
     notes: list[str]
     """What was sampled, and what could not be shown."""
+
+    def __repr__(self) -> str:
+        counts = f"{self.lengths.documents:,} documents, {self.lengths.tokens:,} tokens"
+        return f"<Overview of {self.location!r}: {counts}>"
 
 
 def overview(
@@ -311,7 +322,7 @@ def _comparison(
     documents = sum(shard.entry.documents for shard in part.shards)
     if part is not dataset:
         notes.append(f"strategies are compared on {documents:,} documents, in whole shards")
-    rows = compare(part, options)
+    rows = compare(part, options, without=SLOW)
     packed = (row.figures.documents for row in rows if row.figures is not None)
     return StrategyComparison(options, next(packed, documents), rows)
 

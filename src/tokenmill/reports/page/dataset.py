@@ -36,6 +36,8 @@ def dataset_page(found: Overview) -> list[Html]:
 
 
 def _sections(found: Overview) -> Iterator[Html]:
+    if found.batch is not None and found.batch.is_asked:
+        yield batch_section(found.batch, found.spelled)
     yield section("Summary", facts([*found.facts, *_run_facts(found)]))
     yield _sources(found)
     yield _rejected(found)
@@ -44,7 +46,7 @@ def _sections(found: Overview) -> Iterator[Html]:
         yield strategies_section(found.comparison)
     if found.plans:
         yield plans_section(found.plans)
-    if found.batch is not None:
+    if found.batch is not None and not found.batch.is_asked:
         yield batch_section(found.batch, found.spelled)
     if found.documents:
         yield documents_section(found.documents, found.spelled)

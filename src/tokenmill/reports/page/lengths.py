@@ -35,7 +35,8 @@ def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:
     yield section(
         "Lengths of documents",
         about(
-            "Lengths are in tokens, with the tokens that begin and end a document. Half of the "
+            "Lengths are in tokens, with the tokens that begin and end a document; documents that "
+            "are held out for validation are among them. Half of the "
             f"documents have at most {found.percentiles[50]:,} tokens; half of the tokens are in "
             f"documents of at most {found.token_percentiles[50]:,}."
         ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tokenmill.core.html import Html, element, escaped, facts, joined, table
 from tokenmill.core.pictures import curve, share_bar
 from tokenmill.core.tables import Number
-from tokenmill.core.values import counted, duration_text, rounded, safe_text, size_text
+from tokenmill.core.values import counted, duration_text, number_text, rounded, safe_text, size_text
 from tokenmill.reports.status_facts import AGENT_HEADER, agent_row, agents_by_state
 from tokenmill.reports.watching import Watched, run_facts
 
@@ -58,7 +58,9 @@ def _body(run: Watched) -> Iterator[Html]:
     if run.note:
         yield element("p", escaped(run.note), class_="bad")
     if run.gauges:
-        rows = ((name, labels, Number(value, rounded(value))) for name, labels, value in run.gauges)
+        rows = (
+            (name, labels, Number(value, number_text(value))) for name, labels, value in run.gauges
+        )
         yield table(("figure", "of", "value"), rows)
     if run.state == "waiting":
         yield element("p", escaped(run.headline), class_="about")

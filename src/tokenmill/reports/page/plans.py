@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tokenmill.core.html import Html, about, facts, pair, section, table, text
 from tokenmill.core.tables import number, percent
 from tokenmill.packing.comparison import recommended
-from tokenmill.reports.overview import PlanOverview, StrategyComparison
+from tokenmill.reports.overview import SLOW, PlanOverview, StrategyComparison
 from tokenmill.reports.page import charts
 from tokenmill.reports.page.charts import Axes
 from tokenmill.reports.plan_facts import (
@@ -32,7 +32,8 @@ def strategies_section(comparison: StrategyComparison) -> Html:
         "Which strategy",
         about(
             f"All strategies with rows of {comparison.options.length:,} tokens, on "
-            f"{comparison.documents:,} documents{subset}. Other lengths: tokenmill pack --compare."
+            f"{comparison.documents:,} documents{subset}. tokenmill pack --compare has other lengths, "
+            f"and {' and '.join(SLOW)}, which takes long."
         ),
         facts(recommendation(rows)),
         pair(

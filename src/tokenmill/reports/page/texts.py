@@ -14,8 +14,8 @@ from tokenmill.reports.overview import BatchView
 from tokenmill.reports.page import charts
 from tokenmill.reports.sequence import SequenceView
 
-MOST_ROW_TOKENS = 1_000
-"""Tokens of a row that are shown as text."""
+MOST_TOKENS = 300
+"""Tokens of a part of a row that are shown as text."""
 
 Spelled = Mapping[int, bytes]
 """The text of each id, in UTF-8; of some, a part of a character."""
@@ -83,12 +83,10 @@ def _mask_text(row: SequenceView) -> str:
 def _row(at: int, row: SequenceView, spelled: Spelled) -> Html:
     padding = counted(row.padding, "token")
     parts = [text("h3", f"Row {at}: sequence {row.sequence:,}, {padding} of padding")]
-    left = MOST_ROW_TOKENS
     for segment in row.segments:
         parts.append(about(segment.heading))
         tokens = [(t, run.has_loss, run.kind != "text") for run in segment.runs for t in run.ids]
-        parts.append(_tokens(tokens[:left], len(tokens), spelled))
-        left = max(left - len(tokens), 0)
+        parts.append(_tokens(tokens[:MOST_TOKENS], len(tokens), spelled))
     return element("li", *parts)
 
 
