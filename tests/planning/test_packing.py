@@ -523,6 +523,5 @@ def test_short_sequences_are_made_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tokenmill.StreamPacker(length)
-    assert caplog.messages == warnings
     tokenmill.pack(corpus, folder=tmp_path / "plan", sequence_length=length)
-    assert caplog.messages == 2 * warnings
+    assert caplog.messages == warnings

@@ -183,6 +183,17 @@ def test_what_commands_print_as_json_becomes_a_page(
     assert "cannot make a report of this file" in capsys.readouterr().err
 
 
+def test_figures_that_contradict_each_other_are_refused(
+    dataset: tokenmill.Dataset, tmp_path: Path, capsys: Printed
+) -> None:
+    assert main(["analyze", str(dataset.folder), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out) | {"percentiles": {}}
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps(figures))
+    with pytest.raises(UserError, match="contradict each other"):
+        tokenmill.report(path)
+
+
 def test_only_a_page_is_replaced(page: Path, tmp_path: Path, dataset: tokenmill.Dataset) -> None:
     assert main(["report", str(dataset.folder), "--out", str(page)]) == 0
     other = tmp_path / "thesis.html"

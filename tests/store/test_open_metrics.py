@@ -15,7 +15,7 @@ from prometheus_client import parser as prometheus
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as open_metrics
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.store.open_metrics import MAX_LABELS, Family, MetricsFile
 
 HOSTILE = 'a"b\\c\nd}\x07# EOF\x1b[31m\u202e\udc80 é'
@@ -180,7 +180,7 @@ def test_a_full_disk_is_told_once_and_the_file_comes_when_there_is_room(
 
 
 def test_a_folder_is_no_metrics_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the metrics file is a folder"):
+    with pytest.raises(UserError, match="the metrics file needs a name"):
         MetricsFile(tmp_path, "tokenmill", lambda: FAMILIES)
 
 
@@ -191,3 +191,17 @@ def test_a_process_that_was_forked_leaves_the_file_alone(
     monkeypatch.setattr(os, "getpid", lambda: 1)
     file.write()
     assert not list(tmp_path.iterdir())
+
+
+def test_only_a_file_of_metrics_is_replaced(tmp_path: Path) -> None:
+    other = tmp_path / "manifest.json"
+    other.write_text("{}")
+    with pytest.raises(OutputConflictError, match="already exists"):
+        MetricsFile(other, "tokenmill_build", list)
+    assert other.read_text() == "{}"
+    link = tmp_path / "link.prom"
+    link.symlink_to(tmp_path / "target.prom")
+    for _ in range(2):
+        MetricsFile(link, "tokenmill_build", list).write()
+    assert link.is_symlink()
+    assert (tmp_path / "target.prom").read_text().startswith("# HELP tokenmill_build_updated")

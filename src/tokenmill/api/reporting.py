@@ -89,14 +89,18 @@ def _resolved(subject: Subject) -> Analysis | Report | LoaderState | Dataset | s
 
 def _in_file(path: Path) -> Analysis | Report | LoaderState:
     """The figures or the state in a JSON file."""
-    data = read_bounded(path, MOST_JSON_BYTES, "the figures")
+    data = read_bounded(path, MOST_JSON_BYTES, "the file")
     problems = []
     for kind, name in _KINDS.items():
         try:
             found: Analysis | Report | LoaderState = msgspec.json.decode(data, type=kind)
+            if not isinstance(found, LoaderState):
+                _page(found)
             return found
         except (msgspec.MsgspecError, RecursionError) as error:
             problems.append(f"{name}: {error}")
+        except (LookupError, ArithmeticError, ValueError) as error:
+            problems.append(f"{name}: its figures contradict each other ({error!r})")
     raise UserError(
         "cannot make a report of this file",
         where=str(path),

@@ -29,7 +29,9 @@ examples:
 
     dataset: Annotated[str, about("folder or bucket of the dataset", positional="DIR")]
     plan: Annotated[str | None, about("plan (default: the only one)", metavar="PLAN")] = None
-    step_ms: Annotated[float, Meta(gt=0), about("milliseconds of a step", metavar="N")] = 50
+    step_ms: Annotated[
+        float, Meta(gt=0, le=600_000), about("milliseconds of a step", metavar="N")
+    ] = 50
     batch_size: Annotated[int, Meta(ge=1, description="rows per step on each rank")] = 8
     seconds: Annotated[int, Meta(ge=1, description="time for the whole table")] = 60
     json: Json = False

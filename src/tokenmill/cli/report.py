@@ -52,7 +52,7 @@ examples:
         from tokenmill.cli.tables import print_json
         from tokenmill.core.values import safe_text, size_text
 
-        out = self.out if self.json else self.out or "report.html"
+        out = self.out if self.json else ("report.html" if self.out is None else self.out)
         with meter() as advance:
             found = report(
                 self.subject,

@@ -53,7 +53,7 @@ def about(content: str) -> Html:
 
 def listed(items: Iterable[str]) -> Html:
     """A list of sentences, each without its full stop."""
-    return element("ul", *(text("li", f"{item[0].upper()}{item[1:]}.") for item in items))
+    return element("ul", *(text("li", f"{item[:1].upper()}{item[1:]}.") for item in items))
 
 
 def pair(*parts: Html) -> Html:

@@ -160,6 +160,8 @@ def rounded(number: float) -> str:
 
 def number_text(number: float) -> str:
     """Format a figure of any kind: whole numbers in full, others with three digits."""
+    if abs(number) >= 1e15:
+        return f"{number:.3g}"
     return f"{int(number):,}" if float(number).is_integer() else rounded(number)
 
 

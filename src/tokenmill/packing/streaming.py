@@ -18,7 +18,7 @@ from tokenmill.core.records import Int64Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.packing import best_fit_of_open
-from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, TOO_SHORT, warn_of_short_sequences
+from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, TOO_SHORT
 from tokenmill.packing.strategy import Pieces
 
 STATE_VERSION = 1
@@ -55,7 +55,6 @@ class StreamPacker:
         if min(open_sequences, most_segments) < 1:
             why = f"got {open_sequences} and {max_segments}"
             raise UserError("open_sequences and max_segments must be 1 or more", why=why)
-        warn_of_short_sequences(sequence_length)
         self._length = sequence_length
         self._limit = min(most_segments, sequence_length)
         self._most = open_sequences

@@ -144,7 +144,7 @@ def _take(
     """Take one to `count` batches, each after a step, until `end`; return how many, and seconds."""
     begun, taken = time.monotonic(), 0
     while taken < count and (taken == 0 or time.monotonic() < end):
-        time.sleep(step_seconds)
+        time.sleep(min(step_seconds, max(end - time.monotonic(), 0)))
         next(batches)
         taken += 1
     return taken, time.monotonic() - begun

@@ -38,6 +38,8 @@ from tokenmill.store.objects.opening import open_store
 NO_BUILD = "found no build"
 MISSED_BEATS = 3
 """An agent is silent after so many heartbeats that did not come, and at least `LEAST_SILENCE`."""
+MOST_AHEAD = 86_400.0
+"""Seconds that the clock of another machine may be ahead; what claims to be later is not read."""
 LEAST_SILENCE = 10.0
 STRAGGLER = 0.5
 """An agent with less than this share of the median speed is shown as slow."""
@@ -173,7 +175,9 @@ def build_status(out: str | Path) -> BuildStatus:
 
 
 def _under_way(store: ObjectStore) -> BuildStatus:
-    said = [state for state in states(store) if is_agent(state.agent)]
+    latest = time.time() + MOST_AHEAD
+    found = (state for state in states(store) if is_agent(state.agent))
+    said = [state for state in found if state.clock < latest]
     begun_alone = max((state for state in said if state.tallies.alone), key=_started, default=None)
     first = _started(begun_alone) if begun_alone else 0.0
     since = [state for state in said if _started(state) >= first]
@@ -273,7 +277,7 @@ def _export_complete(out: Path) -> BuildStatus:
 
 
 def _agent(state: AgentState, *, is_past: bool) -> AgentStatus:
-    age = max(time.time() - state.clock, 0.0)
+    age = abs(time.time() - state.clock)
     is_silent = age > max(MISSED_BEATS * state.beat_seconds, LEAST_SILENCE)
     done = max(state.tallies.bytes_done - state.tallies.resumed_bytes, 0)
     left = state.left or ("it was killed, or its machine failed" if is_past else "")

@@ -21,14 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.values import safe_text
-from tokenmill.store.files import written_beside
+from tokenmill.store.files import storage_errors, written_beside
 
 LOGGER = logging.getLogger(__name__)
 WRITE_SECONDS = 5.0
 """The least time between two writes, except for the last."""
+BEGINNING = b"# HELP tokenmill_"
+"""How every such file begins."""
 MAX_LABELS = 100
 MAX_LABEL_LENGTH = 100
 OTHER = "other"
@@ -96,19 +98,36 @@ class MetricsFile:
             clock: returns the time in seconds.
 
         Raises:
-            UserError: the path is a URL or a folder.
+            UserError: the path is a URL, or no name of a file.
+            OutputConflictError: it is another file.
         """
         whole = local_path(path, "the metrics file")
         if whole.is_dir() or not whole.name:
             hint = "give the path of a file, such as corpus.prom"
-            raise UserError("the metrics file is a folder", where=str(path), hint=hint)
+            raise UserError("the metrics file needs a name", where=str(path), hint=hint)
         self._labels = {"run": whole.stem}
         if share is not None:
             self._labels[share[0]] = str(share[1])
             whole = whole.with_stem(f"{whole.stem}-{share[1]}")
-        self.path = whole.absolute()
+        self.path = Path(os.path.realpath(whole))
+        self._require_ours()
         self._prefix, self._families, self._clock = prefix, families, clock
         self._process, self._due, self._has_warned = os.getpid(), clock(), False
+
+    def _require_ours(self) -> None:
+        """Refuse a file that does not begin like one of these, because it would be replaced."""
+        if not self.path.exists():
+            return
+        if self.path.is_file():
+            with storage_errors("read", self.path), self.path.open("rb") as file:
+                if file.read(len(BEGINNING)) in (b"", BEGINNING):
+                    return
+        raise OutputConflictError(
+            "the metrics file already exists",
+            where=str(self.path),
+            why="it holds no metrics of tokenmill, and would be replaced",
+            hint="give the path of a new file, such as corpus.prom",
+        )
 
     def offer(self) -> None:
         """Write the file, unless it is fresh enough."""

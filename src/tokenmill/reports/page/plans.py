@@ -32,8 +32,8 @@ def strategies_section(comparison: StrategyComparison) -> Html:
         "Which strategy",
         about(
             f"All strategies with rows of {comparison.options.length:,} tokens, on "
-            f"{comparison.documents:,} documents{subset}. tokenmill pack --compare has other lengths, "
-            f"and {' and '.join(SLOW)}, which takes long."
+            f"{comparison.documents:,} documents{subset}. tokenmill pack --compare has other "
+            f"lengths, and {' and '.join(SLOW)}, which takes long."
         ),
         facts(recommendation(rows)),
         pair(

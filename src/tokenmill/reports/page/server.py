@@ -8,8 +8,10 @@ does not, and a name that it points to this machine (DNS rebinding) is refused.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -83,6 +85,23 @@ class PageServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     timeout = MAX_SECONDS
+
+    def setup(self) -> None:
+        """End the connection of a client that takes too long over its request."""
+        super().setup()
+        self._deadline = threading.Timer(MAX_SECONDS, self._hang_up)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        """Close the connection."""
+        self._deadline.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     server_version, sys_version = "tokenmill", ""
 
     def do_GET(self) -> None:
@@ -110,6 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def _send(self, kind: str, text: str = "", code: int = 200) -> None:
+        self._deadline.cancel()
         self.send_response(code)
         self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
         for name, value in HEADERS.items():
