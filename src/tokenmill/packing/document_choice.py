@@ -13,7 +13,6 @@ from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.documents_table import damaged_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,30 +44,26 @@ class DocumentChoice:
     kind_numbers: dict[Any, int] = field(default_factory=dict)
     missing_values: set[str] = field(init=False)
     """Values with a weight that no document had so far."""
-    _source_numbers: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.subset = None if self.options.subset == "all" else self.options.subset
         self.missing_values = set(self.options.weights)
-        sources = self.dataset.manifest.sources
-        self._source_numbers = {source.name: number for number, source in enumerate(sources)}
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """Choose documents of a shard that begins at `first_document`."""
         count = shard.entry.documents
-        sources = [extent.source for extent in shard.entry.extents]
         wanted = {self.options.separate_by, self.options.weight_by} - {None}
         if self.subset is not None:
             wanted.add("subset")
-        if len(set(sources)) > 1:
-            wanted.add("source")
         columns = _columns(shard, {str(name) for name in wanted})
         repeats = np.ones(count, np.int64)
+        if shard.selected is not None:
+            repeats[~shard.selected] = 0
         left_out: dict[str, npt.NDArray[np.bool_]] = {}
         if self.subset is not None:
             subsets = columns["subset"].to_pylist()
             other = np.array([value != self.subset for value in subsets], np.bool_)
-            left_out["other subset"] = other
+            left_out["other subset"] = other & (repeats > 0)
             repeats[other] = 0
         if self.options.weight_by is not None:
             values = columns[self.options.weight_by].to_pylist()
@@ -83,7 +78,7 @@ class DocumentChoice:
         return Chosen(
             documents=np.concatenate([*copies_apart, np.empty(0, np.int64)]).astype(np.int32),
             kinds=kinds,
-            sources=self._sources(shard, columns, sources[0] if sources else 0),
+            sources=self.dataset.source_numbers(shard),
             left_out=left_out,
         )
 
@@ -100,25 +95,6 @@ class DocumentChoice:
         whole = np.floor(weights)
         copies: Int64Array = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
-
-    def _sources(
-        self, shard: Shard, columns: dict[str, pa.ChunkedArray], only_one: int
-    ) -> Int32Array:
-        """The source number of each document in the manifest; tables number sources differently.
-
-        Raises:
-            VerificationError: the table names a source that the manifest does not have.
-        """
-        if "source" not in columns:
-            return np.full(shard.entry.documents, only_one, np.int32)
-        column = columns["source"].combine_chunks()
-        names = column.dictionary.to_pylist()
-        numbers = np.array([self._source_numbers.get(name, -1) for name in names], np.int32)
-        found: Int32Array = numbers[column.indices.to_numpy(zero_copy_only=False)]
-        if (found < 0).any():
-            why = "it names a source that the manifest does not have"
-            raise damaged_table(shard.path("parquet"), why)
-        return found
 
     def _numbered(self, values: list[Any]) -> Int32Array:
         numbers = self.kind_numbers

@@ -176,7 +176,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
         return np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64) / counts
     if dataset is None:
         raise UserError(f"to sort by the column {key!r}, a curriculum needs the dataset")
-    if plan.documents.max(initial=0) >= dataset.num_documents:
+    if plan.documents.max(initial=0) >= len(dataset.document_numbers):
         raise plan.damaged("it names documents that do not exist")
     values = _column(dataset, key)[plan.documents]
     means: FloatArray = np.add.reduceat(values, plan.offsets[:-1]) / counts
