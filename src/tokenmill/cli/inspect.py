@@ -117,26 +117,28 @@ examples:
         import msgspec
 
         from tokenmill.cli.summary import exactness_text, subset_facts
-        from tokenmill.reports.contents import count_subsets, dataset_facts, run_if_kept
+        from tokenmill.reports.contents import count_subsets, dataset_facts, run_if_kept, view_facts
         from tokenmill.reports.inspect import edge_views
         from tokenmill.reports.samples import SMALL, sampled_lengths
 
         manifest, subsets = dataset.manifest, count_subsets(dataset)
-        run = run_if_kept(dataset)
+        run, view = run_if_kept(dataset), view_facts(dataset)
         if self.json:
             summary = msgspec.to_builtins(manifest)
             del summary["shards"], summary["rejected"]
             audit = msgspec.to_builtins(run.audit) if run and run.audit else None
             shards = len(manifest.shards)
-            print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
+            summary |= {"num_shards": shards, "subsets": subsets, "audit": audit}
+            print_json({**summary, "view": view} if view else summary)
             return
-        facts = list(dataset_facts(manifest, dataset.location))
+        facts = list(dataset_facts(manifest, dataset.location, view))
         if manifest.tokenizer.fingerprint:
             facts.append(("fingerprint", manifest.tokenizer.fingerprint))
         if run is not None:
             facts.append(("encoded by", run.engine))
             facts.append(("exactness", exactness_text(run)))
-        print("\n".join([*fact_lines([*facts, *subset_facts(subsets)], 11), ""]))
+        facts += (fact for fact in subset_facts(subsets) if view is None or fact[0] != "note")
+        print("\n".join([*fact_lines(facts, 11), ""]))
         shown = manifest.sources[:MAX_SHOWN_SOURCES]
         header, rows = ["source", "documents", "tokens", "rejected"], [*map(_counts, shown)]
         widths = [max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)]

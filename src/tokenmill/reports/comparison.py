@@ -72,8 +72,15 @@ def read_options(dataset: Dataset) -> ReadOptions:
     must have given the function.
 
     Raises:
-        UserError: the function was not given.
+        UserError: the function was not given, or this is a view.
     """
+    if dataset.is_view:
+        raise UserError(
+            "a view has no sources of its own",
+            where=dataset.location,
+            why="its documents are some of those of other datasets",
+            hint=f"give one of those, such as {dataset.roots[0].location}, or its source files",
+        )
     try:
         read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     except msgspec.ValidationError as error:

@@ -14,6 +14,9 @@ from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.manifest import RUN_NAME, FileEntry, Manifest, Run
 from tokenmill.store.temporary import whole_shard
 
+MOST_PARENTS = 20
+"""Datasets of a view to show."""
+
 
 def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
     """Yield (source, position, ids) of consecutive documents."""
@@ -32,17 +35,61 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
                 yield source, position, shard.document(index)
 
 
-def dataset_facts(manifest: Manifest, location: str) -> Iterator[tuple[str, str]]:
-    """What to know first of a dataset, from its manifest."""
+class ParentFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset that a view takes documents from."""
+
+    location: str
+    dataset_id: str
+    documents: int
+    """Documents of the dataset, in the view or not."""
+
+
+class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the documents of a view come from."""
+
+    question: list[str]
+    parents: list[ParentFacts]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Names and values to show."""
+        yield "chosen", "; ".join(self.question)
+        for parent in self.parents[:MOST_PARENTS]:
+            yield "from", f"{parent.location} ({counted(parent.documents, 'document')})"
+        if len(self.parents) > MOST_PARENTS:
+            yield "", f"and {counted(len(self.parents) - MOST_PARENTS, 'more dataset')}"
+
+
+def view_facts(dataset: Dataset) -> ViewFacts | None:
+    """Where the documents of a view come from; None if this is no view."""
+    if not dataset.is_view:
+        return None
+    parents = [
+        ParentFacts(
+            location=root.location,
+            dataset_id=root.manifest.dataset_id,
+            documents=root.num_documents,
+        )
+        for root in dataset.roots
+    ]
+    return ViewFacts(question=dataset.question, parents=parents)
+
+
+def dataset_facts(
+    manifest: Manifest, location: str, view: ViewFacts | None = None
+) -> Iterator[tuple[str, str]]:
+    """What to know first of a dataset, from its manifest; or of a view."""
     totals, tokenizer = manifest.totals, manifest.tokenizer
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
-    identity = f"id {manifest.dataset_id}, format {manifest.format_version}"
+    identity = f"id {manifest.dataset_id}"
+    identity += "" if view else f", format {manifest.format_version}"
     mean = totals.tokens / max(totals.documents, 1)
     begins = f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}"
-    yield "dataset", f"{location} ({identity})"
+    yield "view" if view else "dataset", f"{location} ({identity})"
+    yield from view.lines() if view else ()
     yield "documents", f"{totals.documents:,} in {counted(len(manifest.shards), 'shard')}"
     yield "tokens", f"{totals.tokens:,} as {manifest.token_dtype}, {mean:,.0f} per document"
-    yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
+    if view is None:
+        yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
     yield from unknown_facts(totals.unknown_tokens, totals.tokens)
     yield "tokenizer", f"{tokenizer.kind}, largest id {tokenizer.largest_id}, {begins}"
 
@@ -84,8 +131,11 @@ def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
     dataset.announce_pass()
     for shard in dataset.shards:
         held_out = _in_validation(shard)
+        if shard.selected is not None:
+            held_out &= shard.selected
         documents += int(held_out.sum())
         tokens += int(shard.read_lengths()[held_out].sum())
+        shard.release()
     rest = SubsetCounts(
         documents=dataset.num_documents - documents, tokens=dataset.num_tokens - tokens
     )

@@ -92,7 +92,7 @@ def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int
     """
     missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
     reference = None if missing else open_reference(dataset, tokenizer)
-    for number in dict.fromkeys([0, dataset.num_documents - 1]):
+    for number in dataset.edge_documents:
         shard, index = dataset.locate(number)
         ids = shard.document(index).tolist()
         first, last = ids[:NUM_EDGE_TOKENS], ids[-NUM_EDGE_TOKENS:]

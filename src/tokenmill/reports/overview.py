@@ -29,7 +29,13 @@ from tokenmill.packing.figures import Figures
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import figures_of
 from tokenmill.packing.strategies import options_of_plan
-from tokenmill.reports.contents import SubsetCounts, count_subsets, run_if_kept
+from tokenmill.reports.contents import (
+    SubsetCounts,
+    ViewFacts,
+    count_subsets,
+    run_if_kept,
+    view_facts,
+)
 from tokenmill.reports.inspect import DocumentView, decoded_document
 from tokenmill.reports.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -169,6 +175,8 @@ class Overview:
     location: str
     dataset_id: str
     format_version: int
+    view: ViewFacts | None
+    """Where the documents of a view come from; None for a dataset."""
     totals: Counts
     subsets: dict[str, SubsetCounts]
     tokenizer: TokenizerEntry
@@ -235,6 +243,7 @@ def overview(dataset: Dataset, focus: Focus, advance: Advance) -> Overview:
         location=dataset.location,
         dataset_id=manifest.dataset_id,
         format_version=manifest.format_version,
+        view=view_facts(dataset),
         totals=manifest.totals,
         subsets=_subsets(dataset, notes),
         tokenizer=manifest.tokenizer,
@@ -358,7 +367,7 @@ def _comparison(
     options = PackOptions(sequence_length=analysis.recommendation.sequence_length)
     if plans:
         options = plans[0].options
-    documents = sum(shard.entry.documents for shard in part.shards)
+    documents = sum(shard.num_documents for shard in part.shards)
     if part is not dataset:
         notes.append(f"strategies are compared on {documents:,} documents, in whole shards")
     return StrategyComparison(options.length, documents, compare(part, options))

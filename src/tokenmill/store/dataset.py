@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,7 +24,7 @@ from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
 from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
 from tokenmill.store.policies import Policies
-from tokenmill.store.view import (
+from tokenmill.store.view_manifest import (
     SELECTION_NAME,
     VIEW_NAME,
     ParentEntry,
@@ -91,6 +92,29 @@ class Shard:
             return None
         selection, number = self._selection
         return selection.mask(number)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in the view, or all if this is no view."""
+        if self._selection is None:
+            return self.entry.documents
+        selection, number = self._selection
+        return selection.entries[number].documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the documents in the view, or of all if this is no view."""
+        if self._selection is None:
+            return self.entry.tokens
+        selection, number = self._selection
+        return selection.entries[number].tokens
+
+    @property
+    def chosen(self) -> Int64Array:
+        """Indices of the documents in the view, or of all, shape (`self.num_documents`,)."""
+        if self.selected is None:
+            return np.arange(self.entry.documents)
+        return np.flatnonzero(self.selected)
 
     def selected_lengths(self) -> Int64Array:
         """Return `read_lengths` of the documents in the view, or of all if this is no view."""
@@ -170,6 +194,11 @@ class Shard:
 PLAN_NAME = "plan.json"
 
 
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds a dataset or a view."""
+    return any((folder / name).is_file() for name in (MANIFEST_NAME, VIEW_NAME))
+
+
 class Dataset:
     """An opened dataset. Opening checks the manifest and the size of every file in it.
 
@@ -183,7 +212,8 @@ class Dataset:
         """How the documents of a view were chosen, step by step; empty if this is no view."""
         self.roots: list[Dataset] = [self]
         """The datasets that a view takes documents from; of a dataset, itself."""
-        if origin is None and (self.folder / VIEW_NAME).is_file():
+        self.is_view = origin is None and (self.folder / VIEW_NAME).is_file()
+        if self.is_view:
             self._open_view()
         else:
             self._open()
@@ -230,17 +260,25 @@ class Dataset:
             UserError: it is missing.
             VerificationError: it is another dataset.
         """
-        folder = Path(os.path.normpath(self.folder.absolute() / entry.place))
-        if not (folder / MANIFEST_NAME).is_file():
-            why = f"the view takes documents from {folder}"
+        folder = None
+        found = [
+            Path(os.path.normpath(start / entry.place))
+            for start in (self.folder.absolute(), self.folder.resolve())
+        ]
+        with contextlib.suppress(OSError):  # a name that the file system refuses
+            folder = next((each for each in found if is_dataset(each)), None)
+        if folder is None:
+            why = f"the view takes documents from {found[0]}"
             hint = "put the dataset back, or make the view again: tokenmill select"
             raise UserError(
                 "a dataset of the view is missing", where=str(self.folder), why=why, hint=hint
             )
+        if (folder / VIEW_NAME).is_file():
+            raise damaged_view(self.folder / VIEW_NAME, f"its parent {folder} is a view")
         parent = Dataset(folder)
         if parent.manifest.dataset_id != entry.dataset_id:
-            found = f"{folder} is dataset {parent.manifest.dataset_id}"
-            raise damaged_view(self.folder / VIEW_NAME, f"{found}; it needs {entry.dataset_id}")
+            why = f"{folder} is dataset {parent.manifest.dataset_id}; it needs {entry.dataset_id}"
+            raise damaged_view(self.folder / VIEW_NAME, why)
         return parent
 
     def __reduce__(self) -> tuple[type[Dataset], tuple[Path, Origin | None]]:
@@ -251,7 +289,7 @@ class Dataset:
         counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
         plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
-        kind = "View" if self.question else "Dataset"
+        kind = "View" if self.is_view else "Dataset"
         return f"<{kind} {self.location!r}: {counts} in {shards}, {plans}>"
 
     @property
@@ -309,6 +347,14 @@ class Dataset:
             why = "it names a source that the manifest does not have"
             raise damaged_table(shard.path("parquet"), why)
         return found
+
+    @property
+    def edge_documents(self) -> list[int]:
+        """The numbers of the first and the last document, or of the only one."""
+        filled = [number for number, shard in enumerate(self.shards) if shard.num_documents]
+        edges = [(filled[0], 0), (filled[-1], -1)] if filled else []
+        found = [int(self._first_document[at] + self.shards[at].chosen[end]) for at, end in edges]
+        return list(dict.fromkeys(found))
 
     def locate(self, document: int) -> tuple[Shard, int]:
         """Return the shard that contains a document, and the document's index in that shard.

@@ -101,6 +101,7 @@ def _summary(found: Overview) -> Html:
     pairs = [
         ("place", found.location),
         ("id", f"{found.dataset_id}, format {found.format_version}"),
+        *(found.view.lines() if found.view else ()),
         (
             "records",
             f"{totals.records:,} read: {totals.documents:,} documents, "
