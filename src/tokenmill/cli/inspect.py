@@ -193,6 +193,8 @@ def _head(segment: SegmentView) -> str:
     stop = segment.start + segment.num_tokens
     whole = segment.num_tokens == segment.document_tokens
     part = "all" if whole else f"{segment.start:,} to {stop:,}"
-    origin = f"{segment.record.get('source')}, position {segment.record.get('position'):,}"
+    source, place = segment.record.get("source"), segment.record.get("dataset")
+    origin = f"{source}{f' of {place}' if place else ''}"
+    origin += f", position {segment.record.get('position'):,}"
     text = f"document {segment.document}, {part} of {segment.document_tokens:,} tokens; {origin}"
     return one_line(text)

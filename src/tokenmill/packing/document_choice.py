@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset, Shard
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 WEIGHT_SEED = 0x7765_6967_6874
 
@@ -51,28 +48,28 @@ class DocumentChoice:
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """Choose documents of a shard that begins at `first_document`."""
-        count = shard.entry.documents
+        count, chosen = shard.entry.documents, shard.chosen
         wanted = {self.options.separate_by, self.options.weight_by} - {None}
         if self.subset is not None:
             wanted.add("subset")
-        columns = _columns(shard, {str(name) for name in wanted})
-        repeats = np.ones(count, np.int64)
-        if shard.selected is not None:
-            repeats[~shard.selected] = 0
+        columns = _columns(shard, {str(name) for name in wanted}, chosen)
+        repeats = np.zeros(count, np.int64)
+        repeats[chosen] = 1
         left_out: dict[str, npt.NDArray[np.bool_]] = {}
         if self.subset is not None:
-            subsets = columns["subset"].to_pylist()
-            other = np.array([value != self.subset for value in subsets], np.bool_)
-            left_out["other subset"] = other & (repeats > 0)
+            other = np.zeros(count, np.bool_)
+            other[chosen] = [value != self.subset for value in columns["subset"]]
+            left_out["other subset"] = other
             repeats[other] = 0
         if self.options.weight_by is not None:
-            values = columns[self.options.weight_by].to_pylist()
-            copies = self._copies(values, first_document)
+            copies = np.ones(count, np.int64)
+            copies[chosen] = self._copies(columns[self.options.weight_by], first_document + chosen)
             left_out["weight"] = (copies == 0) & (repeats > 0)
             repeats *= copies
         kinds = None
         if self.options.separate_by is not None:
-            kinds = self._numbered(columns[self.options.separate_by].to_pylist())
+            kinds = np.zeros(count, np.int32)
+            kinds[chosen] = self._numbered(columns[self.options.separate_by])
         rounds = range(int(repeats.max(initial=0)))
         copies_apart = [np.flatnonzero(repeats > number) for number in rounds]
         return Chosen(
@@ -82,7 +79,7 @@ class DocumentChoice:
             left_out=left_out,
         )
 
-    def _copies(self, values: list[Any], first_document: int) -> Int64Array:
+    def _copies(self, values: list[Any], documents: Int64Array) -> Int64Array:
         """How often each document appears: its weight, rounded up or down by its number."""
         by_value = self.options.weights
         if self.missing_values:
@@ -90,8 +87,7 @@ class DocumentChoice:
         weights = np.array(
             [1.0 if value is None else by_value.get(str(value), 1.0) for value in values]
         )
-        numbers = np.arange(first_document, first_document + len(values), dtype=np.uint64)
-        chance = keyed_hash(numbers, WEIGHT_SEED) / 2.0**64
+        chance = keyed_hash(documents.astype(np.uint64), WEIGHT_SEED) / 2.0**64
         whole = np.floor(weights)
         copies: Int64Array = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
@@ -101,10 +97,10 @@ class DocumentChoice:
         return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int32)
 
 
-def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
-    """Columns of the documents table by the names that users know."""
-    if not names:
-        return {}
+def _columns(shard: Shard, names: set[str], chosen: Int64Array) -> dict[str, list[Any]]:
+    """Columns of the documents table by the names that users know, for the chosen documents."""
+    if not names or not len(chosen):
+        return {name: [] for name in names}
     table = shard.documents([each for name in names for each in (name, f"column.{name}")])
     found = {name: name if name in table.column_names else f"column.{name}" for name in names}
     for name, column in found.items():
@@ -116,4 +112,6 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
                 why=f"the columns are {', '.join(usable)}",
                 hint="build the dataset with --keep to add columns",
             )
-    return {name: table.column(column) for name, column in found.items()}
+    if len(chosen) < table.num_rows:
+        table = table.take(chosen)
+    return {name: table.column(column).to_pylist() for name, column in found.items()}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.store.dataset import Dataset
@@ -71,7 +73,7 @@ def decoded_document(
     shard, index = dataset.locate(number)
     ids = shard.document(index).tolist()
     head = len(dataset.manifest.tokenizer.prefix_ids)
-    facts = shard.documents().slice(index, 1).to_pylist()[0]
+    facts = dataset.records(np.array([number]))[0]
     has_loss = [True] * len(ids)
     for span in facts.get("no_loss") or ():
         has_loss[span["start"] : span["stop"]] = [False] * (span["stop"] - span["start"])

@@ -53,7 +53,7 @@ class Shard:
     ) -> None:
         self.entry = entry
         self._selection = selection
-        self._folder = folder
+        self.folder = folder
         self._dtype = dtype
         self._origin = origin
 
@@ -67,7 +67,7 @@ class Shard:
             self._origin.obtain([file])
         elif self._origin is not None and part != "bin":
             self._origin.fetcher.obtain(self._origin.index_requests([file]))
-        return self._folder / file.name
+        return self.folder / file.name
 
     @cached_property
     def ids(self) -> npt.NDArray[np.integer]:
@@ -374,15 +374,19 @@ class Dataset:
         return shard, index
 
     def records(self, documents: Int64Array) -> list[dict[str, Any]]:
-        """Return the rows of the documents tables for `documents`, shape (n,), in that order."""
+        """Return the rows of the documents tables for `documents`, shape (n,), in that order.
+
+        Those of a view also name the `dataset` that the document is in.
+        """
         numbers = np.searchsorted(self._first_document, documents, side="right") - 1
         rows: list[dict[str, Any]] = [{}] * len(documents)
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             table = self.shards[number].documents()
             found = table.take(documents[places] - self._first_document[number]).to_pylist()
+            home = {"dataset": str(self.shards[number].folder)} if self.is_view else {}
             for place, row in zip(places.tolist(), found, strict=True):
-                rows[place] = row
+                rows[place] = {**home, **row}
         return rows
 
     def announce_pass(self) -> None:
