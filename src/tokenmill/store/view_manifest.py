@@ -222,8 +222,11 @@ def _counted(source: SourceEntry, kept: SelectedEntry) -> SourceEntry:
 
 
 def _joined_policies(parents: Sequence[Manifest]) -> dict[str, Any]:
-    """The policies of the first parent; a validation subset is that of any parent."""
+    """The policies of the first parent; a validation subset or a kept field is that of any."""
     policies = parents[0].policies
+    kept = [name for parent in parents for name in parent.policies["read"].get("keep", [])]
+    if len(set(kept)) > len(policies["read"].get("keep", [])):
+        policies = {**policies, "read": {**policies["read"], "keep": list(dict.fromkeys(kept))}}
     shares = [parent.policies["read"].get("validation", 0.0) for parent in parents]
     if any(shares):
         policies = {**policies, "read": {**policies["read"], "validation": max(shares)}}
