@@ -109,13 +109,14 @@ class _Writer:
                     numbers = parent.source_numbers(shard)
                     file.write(self._add(shard, chosen, first + numbers))
                     shard.release()
+            next(masks, None)  # what makes them may have something to say at the end
             file.flush()
             os.fsync(file.fileno())
 
     def _add(self, shard: Shard, chosen: BoolArray, numbers: Int32Array) -> bytes:
         """Count what is chosen of a shard by source, and return its compressed bits."""
         data = zlib.compress(np.packbits(chosen).tobytes())
-        lengths = np.where(chosen, shard.read_lengths(), 0)
+        lengths = np.where(chosen, shard.lengths, 0)
         most = int(numbers.max(initial=0)) + 1
         documents = np.bincount(numbers, chosen, most).astype(np.int64).tolist()
         tokens = np.bincount(numbers, lengths, most).astype(np.int64).tolist()
