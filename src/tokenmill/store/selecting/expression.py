@@ -117,8 +117,10 @@ class Where:
 
         self._connection.register("documents", table)
         try:
-            found = self._connection.table("documents").filter(self._expression)
-            numbers = found.project("document").fetchnumpy()["document"]
+            if not table.num_rows:  # the first table: only `filter` refuses all but one expression
+                self._connection.table("documents").filter(self._expression)
+            query = f"SELECT document FROM documents WHERE (\n{self._expression}\n)"  # noqa: S608
+            numbers = self._connection.execute(query).fetchnumpy()["document"]
         except duckdb.Error as error:
             raise self._refused(str(error), dataset) from error
         return np.asarray(numbers, np.int64)
