@@ -52,17 +52,18 @@ def main() -> None:
             print(f"{name.name:<5} {times}, {peak:5.0f} MB of memory, page {size:.2f} MB")
 
 
-def build_shard(out: Path, documents: int, tokenizer: str) -> None:
-    """Build one shard of documents of 1 to 4,000 words, short ones more often."""
+def build_shard(out: Path, documents: int, tokenizer: str, **options: object) -> None:
+    """Build one shard of documents of 1 to 4,000 words, short ones more often, with ids."""
     draw = random.Random(0)
     words = ["river", "stone", "winter", "light", "paper", "window", "salt", "and", "the", "of"]
     source = out.with_suffix(".jsonl")
     with source.open("wb") as lines:
-        for _ in range(documents):
+        for number in range(documents):
             count = min(int(draw.paretovariate(0.9) * 20), 4000)
             text = " ".join(draw.choices(words, k=count))
-            lines.write(msgspec.json.encode({"text": text}) + b"\n")
-    tokenmill.build([str(source)], tokenizer=tokenizer, out=str(out))
+            record = {"text": text, "id": f"document-{number}", "lang": ("de", "en")[number % 2]}
+            lines.write(msgspec.json.encode(record) + b"\n")
+    tokenmill.build([str(source)], tokenizer=tokenizer, out=str(out), **options)
 
 
 def repeat(one: Path, many: Path) -> None:

@@ -34,6 +34,7 @@ from tokenmill.run.recipe.options import (
     ResourceOptions,
 )
 from tokenmill.store.exports import Column, ExportOptions, Format, IdType
+from tokenmill.store.selecting.options import SelectOptions
 from tokenmill.vocabulary.training.options import (
     GroupOptions,
     Model,
@@ -97,6 +98,7 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
     ],
     options.PackArguments: [PackOptions],
     options.ExportArguments: [ExportOptions],
+    options.SelectArguments: [SelectOptions],
     options.CountArguments: [CountRecipe, ReadOptions, LimitOptions, ResourceOptions],
     options.TrainArguments: [
         *(VocabularyOptions, SpecialOptions, GroupOptions),
@@ -127,6 +129,9 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (EncodeOptions, "specials_from"): Path,
     (SpecialOptions, "chat_template"): Path,
     (GroupOptions, "parity_counts"): Path,
+    (SelectOptions, "only"): Path,
+    (SelectOptions, "without"): Path,
+    (SelectOptions, "sample"): str,
 }
 OF_NO_WORDS = {"id_field", "keep", "no_loss", "validation", "max_tokens"}
 OF_A_COMMAND = {"inputs", "out", "split", "digits", "read", "limits", "resources"}

@@ -21,6 +21,7 @@ from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export as export
 from tokenmill.api.plans import pack as pack
 from tokenmill.api.reporting import report as report
+from tokenmill.api.selecting import select as select
 from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
 from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer
 from tokenmill.api.tokenizers import report_tokenizers as report_tokenizers

@@ -24,8 +24,7 @@ from tokenmill.reports.lengths.analysis import (
 )
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.dataset import Dataset, is_dataset
 from tokenmill.store.temporary import dataset_at
 
 if TYPE_CHECKING:
@@ -135,4 +134,4 @@ def _dataset_of(corpus: Dataset | Inputs, *, is_alone: bool) -> Dataset | str | 
         return None
     if is_remote(names[0]):
         return names[0] if is_alone else None
-    return names[0] if Path(names[0], MANIFEST_NAME).is_file() else None
+    return names[0] if is_dataset(Path(names[0])) else None

@@ -18,6 +18,7 @@ from tokenmill.run.recipe.checks import by_section, make_count_recipe, naming_ar
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.run.workspace import Workspace, is_finished
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.view_manifest import VIEW_NAME
 
 if TYPE_CHECKING:
     from tokenmill.api.options import CountArguments
@@ -78,7 +79,11 @@ def count_inputs(
 
     inputs = values.get("inputs") or []
     counted = [name for name in inputs if is_counts_folder(name)]
-    datasets = [name for name in inputs if is_finished(Workspace(Path(name)))]
+    datasets = [
+        name
+        for name in inputs
+        if is_finished(Workspace(Path(name))) or Path(name, VIEW_NAME).is_file()
+    ]
     if counted:
         return _merge(values, counted, overwrite)
     sources = None

@@ -88,7 +88,8 @@ class Dataset(_store.Dataset):
 
     def _repr_html_(self) -> str:
         """Return a table and the lengths of up to 65,536 documents, for notebooks."""
-        return dataset_card("Dataset", self.manifest, self.location, self)
+        title = "View" if self.is_view else "Dataset"
+        return dataset_card(title, self.manifest, self.location, self)
 
 
 class DatasetCharts:
@@ -117,11 +118,12 @@ def dataset_card(
     title: str, manifest: Manifest, location: str, dataset: Dataset | None, built: str = ""
 ) -> Html:
     """The facts of a manifest, and if the dataset is in a folder, the lengths of some documents."""
-    from tokenmill.reports.contents import dataset_facts
+    from tokenmill.reports.contents import dataset_facts, view_facts
     from tokenmill.reports.lengths.counts import length_picture
     from tokenmill.reports.samples import SMALL, sampled_lengths
 
-    facts = [*dataset_facts(manifest, location), ("sources", f"{len(manifest.sources):,}")]
+    view = view_facts(dataset) if dataset is not None else None
+    facts = [*dataset_facts(manifest, location, view), ("sources", f"{len(manifest.sources):,}")]
     facts += [("built in", built)] if built else []
     facts += [("plans", ", ".join(dataset.plans) or "none")] if dataset is not None else []
     if dataset is None or dataset.origin is not None or not dataset.num_documents:

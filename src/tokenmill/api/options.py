@@ -77,6 +77,17 @@ class PackArguments(TypedDict, total=False):
     weight: Sequence[str]
 
 
+class SelectArguments(TypedDict, total=False):
+    """The fields of SelectOptions."""
+
+    where: str | None
+    only: str | Path | None
+    without: str | Path | None
+    dedupe: Literal["exact"] | None
+    sample: float | str | None
+    seed: int
+
+
 class ExportArguments(TypedDict, total=False):
     """The fields of ExportOptions."""
 

@@ -29,6 +29,8 @@ COMMANDS = {
     "verify": "check every digest and count; optionally encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
+    "select": "choose documents of datasets, or merge datasets, without copying a token",
+    "diff": "show how two datasets differ in sources, documents, tokens and options",
     "cp": "copy a dataset and its plans between folders and buckets",
     "delete": "delete a dataset or an unfinished build from a bucket",
     "tokenizer": "train, extend, trim, measure, describe and compare tokenizers",
@@ -70,10 +72,8 @@ PLACES = {
 """The modules and classes of actions."""
 OVERVIEW = """\
 Turn raw text into training batches: read, encode, pack, verify, serve.
-
 example: tokenmill build data/ --tokenizer tokenizer.json --out corpus/
 
-commands:
 {commands}
 
 Run tokenmill COMMAND --help for options and examples, or tokenmill --version."""

@@ -17,7 +17,8 @@ class Cp(Command, kw_only=True):
 examples:
   tokenmill cp corpus/ s3://bucket/corpus
   tokenmill cp s3://bucket/corpus corpus/ --verify
-  tokenmill cp corpus/ /mnt/other/corpus"""
+  tokenmill cp corpus/ /mnt/other/corpus
+  tokenmill cp view/ chosen/                   the documents of a view, as a dataset of its own"""
 
     dataset: Annotated[str, about("its folder, or s3://BUCKET/PREFIX", positional="DATASET")]
     destination: Annotated[
@@ -48,4 +49,7 @@ examples:
         copied = counted(report.copied_files, "file")
         size = size_text(report.copied_bytes)
         print(fitted(f"copied {copied}, {size}; {there:,} already there"))
+        if report.left_plans:
+            left = counted(report.left_plans, "plan")
+            print(fitted(f"left out: {left}, because documents have other numbers in the copy"))
         print(f"\n{next_text(('tokenmill', 'verify', self.destination))}")

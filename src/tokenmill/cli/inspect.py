@@ -113,18 +113,19 @@ examples:
     def _show_dataset(self, dataset: Dataset) -> None:
         import msgspec
 
-        from tokenmill.reports.contents import count_subsets, described, run_if_kept
+        from tokenmill.reports.contents import count_subsets, described, run_if_kept, view_facts
         from tokenmill.reports.inspect import edge_views
         from tokenmill.reports.samples import SMALL, sampled_lengths
 
         manifest, subsets = dataset.manifest, count_subsets(dataset)
-        run = run_if_kept(dataset)
+        run, view = run_if_kept(dataset), view_facts(dataset)
         if self.json:
             summary = msgspec.to_builtins(manifest)
             del summary["shards"], summary["rejected"]
             audit = msgspec.to_builtins(run.audit) if run and run.audit else None
             shards = len(manifest.shards)
-            print_json({**summary, "num_shards": shards, "subsets": subsets, "audit": audit})
+            summary |= {"num_shards": shards, "subsets": subsets, "audit": audit}
+            print_json({**summary, "view": view} if view else summary)
             return
         print("\n".join([*fact_lines(described(dataset, run, subsets), 11), ""]))
         shown = manifest.sources[:MAX_SHOWN_SOURCES]

@@ -22,7 +22,8 @@ examples:
   tokenmill verify corpus/                     every byte
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
   tokenmill verify corpus/ --against-sources   encode the sources again and compare
-  tokenmill verify corpus/ --shard 0/8         the first of eight parts, for eight machines"""
+  tokenmill verify corpus/ --shard 0/8         the first of eight parts, for eight machines
+  tokenmill verify view/                       a view and its datasets"""
 
     dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
     sample: Annotated[
@@ -74,7 +75,9 @@ examples:
             names += ["compared_documents", "decoded_documents"]
             part = {"shard": result.shard} if result.shard else {}
             counts = {name: getattr(result, name) for name in names}
-            print_json({"verified": True, "sample": sample, **part, **counts})
+            names = [parent.dataset.location for parent in result.parents]
+            parents = {"parents": names} if names else {}
+            print_json({"verified": True, "sample": sample, **part, **counts, **parents})
             return
         parts = [
             counted(result.files, "file"),
@@ -90,3 +93,6 @@ examples:
         part_name = f" shard {result.shard}" if result.shard else ""
         share = f" ({sample:.3g} of the blocks)" if sample < 1 else ""
         print(fitted(f"verified{part_name}: {', '.join(parts)}{share}"))
+        for parent in result.parents:
+            what = counted(parent.documents, "document")
+            print(fitted(f"with its dataset {parent.dataset.location}: {what}"))

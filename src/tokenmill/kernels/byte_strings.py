@@ -87,7 +87,7 @@ def tags_of(data: UInt8Array, edges: Int64Array, basis: np.uint64) -> UInt64Arra
 
 
 @inlined
-def _equal(one: int, other: int, size: int) -> bool:
+def equal_bytes(one: int, other: int, size: int) -> bool:
     """Return whether `size` bytes at two addresses are equal."""
     same = 0
     while same + 8 <= size and eight_bytes_at(one + same) == eight_bytes_at(other + same):
@@ -136,7 +136,7 @@ def _find(
             key = int(np.int64(eight_bytes_at(place)))
             if size < 8 or (
                 int(np.int64(eight_bytes_at(place + 16))) - key == size
-                and _equal(start + 7, table.keys + key + 7, size - 7)
+                and equal_bytes(start + 7, table.keys + key + 7, size - 7)
             ):
                 break
         number = -1
@@ -184,6 +184,21 @@ def look_up(
                 num_new += 1
             numbers[string] = number
     return numbers, new[:num_new].copy()
+
+
+@compiled
+def find(data: UInt8Array, edges: Int64Array, tags: UInt64Array, strings: Strings) -> Int32Array:
+    """Return the number of each string; -1 if the table does not have it."""
+    slots, places, keys = strings
+    numbers = np.empty(len(tags), np.int32)
+    address, length = data.ctypes.data, len(data)
+    table = _Addresses(slots.ctypes.data, places.ctypes.data, keys.ctypes.data, len(slots) - 1)
+    for string in range(len(tags)):
+        start, size = edges[string], edges[string + 1] - edges[string]
+        short = _low_bytes(address, start, length, min(size, 7))
+        short |= np.uint64(min(size, 8)) << np.uint64(56)
+        numbers[string] = _find(address + start, size, tags[string], short, table)[1]
+    return numbers
 
 
 def with_room(slots: UInt64Array, size: int) -> UInt64Array:

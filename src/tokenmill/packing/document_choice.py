@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,6 @@ from tokenmill.core.records import Int32Array, Int64Array
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.documents_table import damaged_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 WEIGHT_SEED = 0x7765_6967_6874
 
@@ -45,49 +41,45 @@ class DocumentChoice:
     kind_numbers: dict[Any, int] = field(default_factory=dict)
     missing_values: set[str] = field(init=False)
     """Values with a weight that no document had so far."""
-    _source_numbers: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.subset = None if self.options.subset == "all" else self.options.subset
         self.missing_values = set(self.options.weights)
-        sources = self.dataset.manifest.sources
-        self._source_numbers = {source.name: number for number, source in enumerate(sources)}
 
     def choose(self, shard: Shard, first_document: int) -> Chosen:
         """Choose documents of a shard that begins at `first_document`."""
-        count = shard.entry.documents
-        sources = [extent.source for extent in shard.entry.extents]
+        count, chosen = shard.entry.documents, shard.chosen
         wanted = {self.options.separate_by, self.options.weight_by} - {None}
         if self.subset is not None:
             wanted.add("subset")
-        if len(set(sources)) > 1:
-            wanted.add("source")
-        columns = _columns(shard, {str(name) for name in wanted})
-        repeats = np.ones(count, np.int64)
+        columns = _columns(shard, {str(name) for name in wanted}, chosen)
+        repeats = np.zeros(count, np.int64)
+        repeats[chosen] = 1
         left_out: dict[str, npt.NDArray[np.bool_]] = {}
         if self.subset is not None:
-            subsets = columns["subset"].to_pylist()
-            other = np.array([value != self.subset for value in subsets], np.bool_)
+            other = np.zeros(count, np.bool_)
+            other[chosen] = [value != self.subset for value in columns["subset"]]
             left_out["other subset"] = other
             repeats[other] = 0
         if self.options.weight_by is not None:
-            values = columns[self.options.weight_by].to_pylist()
-            copies = self._copies(values, first_document)
+            copies = np.ones(count, np.int64)
+            copies[chosen] = self._copies(columns[self.options.weight_by], first_document + chosen)
             left_out["weight"] = (copies == 0) & (repeats > 0)
             repeats *= copies
         kinds = None
         if self.options.separate_by is not None:
-            kinds = self._numbered(columns[self.options.separate_by].to_pylist())
+            kinds = np.zeros(count, np.int32)
+            kinds[chosen] = self._numbered(columns[self.options.separate_by])
         rounds = range(int(repeats.max(initial=0)))
         copies_apart = [np.flatnonzero(repeats > number) for number in rounds]
         return Chosen(
             documents=np.concatenate([*copies_apart, np.empty(0, np.int64)]).astype(np.int32),
             kinds=kinds,
-            sources=self._sources(shard, columns, sources[0] if sources else 0),
+            sources=self.dataset.source_numbers(shard),
             left_out=left_out,
         )
 
-    def _copies(self, values: list[Any], first_document: int) -> Int64Array:
+    def _copies(self, values: list[Any], documents: Int64Array) -> Int64Array:
         """How often each document appears: its weight, rounded up or down by its number."""
         by_value = self.options.weights
         if self.missing_values:
@@ -95,40 +87,20 @@ class DocumentChoice:
         weights = np.array(
             [1.0 if value is None else by_value.get(str(value), 1.0) for value in values]
         )
-        numbers = np.arange(first_document, first_document + len(values), dtype=np.uint64)
-        chance = keyed_hash(numbers, WEIGHT_SEED) / 2.0**64
+        chance = keyed_hash(documents.astype(np.uint64), WEIGHT_SEED) / 2.0**64
         whole = np.floor(weights)
         copies: Int64Array = (whole + (chance < weights - whole)).astype(np.int64)
         return copies
-
-    def _sources(
-        self, shard: Shard, columns: dict[str, pa.ChunkedArray], only_one: int
-    ) -> Int32Array:
-        """The source number of each document in the manifest; tables number sources differently.
-
-        Raises:
-            VerificationError: the table names a source that the manifest does not have.
-        """
-        if "source" not in columns:
-            return np.full(shard.entry.documents, only_one, np.int32)
-        column = columns["source"].combine_chunks()
-        names = column.dictionary.to_pylist()
-        numbers = np.array([self._source_numbers.get(name, -1) for name in names], np.int32)
-        found: Int32Array = numbers[column.indices.to_numpy(zero_copy_only=False)]
-        if (found < 0).any():
-            why = "it names a source that the manifest does not have"
-            raise damaged_table(shard.path("parquet"), why)
-        return found
 
     def _numbered(self, values: list[Any]) -> Int32Array:
         numbers = self.kind_numbers
         return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int32)
 
 
-def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
-    """Columns of the documents table by the names that users know."""
-    if not names:
-        return {}
+def _columns(shard: Shard, names: set[str], chosen: Int64Array) -> dict[str, list[Any]]:
+    """Columns of the documents table by the names that users know, for the chosen documents."""
+    if not names or not len(chosen):
+        return {name: [] for name in names}
     table = shard.documents([each for name in names for each in (name, f"column.{name}")])
     found = {name: name if name in table.column_names else f"column.{name}" for name in names}
     for name, column in found.items():
@@ -140,4 +112,6 @@ def _columns(shard: Shard, names: set[str]) -> dict[str, pa.ChunkedArray]:
                 why=f"the columns are {', '.join(usable)}",
                 hint="build the dataset with --keep to add columns",
             )
-    return {name: table.column(column) for name, column in found.items()}
+    if len(chosen) < table.num_rows:
+        table = table.take(chosen)
+    return {name: table.column(column).to_pylist() for name, column in found.items()}

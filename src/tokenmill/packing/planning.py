@@ -116,7 +116,7 @@ def pack(
         return report
     check_plan_folder(folder, overwrite=overwrite)
     ledger = Ledger(options)
-    with PlanWriter(folder, dataset.num_documents) as writer:
+    with PlanWriter(folder, len(dataset.document_numbers)) as writer:
         for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
             writer.append(packed.sequences, first_document, num_shards)
         advance("writing", 0, 1)
@@ -225,7 +225,7 @@ def packed_windows(
         for part in parts:
             part.shard.release()
         done += len(window.lengths)
-        advance("packing", done, dataset.num_documents)
+        advance("packing", done, len(dataset.document_numbers))
     if choice.missing_values:
         missing = ", ".join(map(repr, sorted(choice.missing_values)))
         why = f"no document has {missing} in {options.weight_by!r}"

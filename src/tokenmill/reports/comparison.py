@@ -17,10 +17,11 @@ from tokenmill.read.formats.format import Extent
 from tokenmill.read.rendering.transform import given_name
 from tokenmill.read.source import Access, Source
 from tokenmill.read.sources import find_source, place_sources
-from tokenmill.reports.contents import Part, iter_documents, stored_run
+from tokenmill.reports.contents import Part, iter_documents, run_if_kept, stored_run
 from tokenmill.run.chat import conversations_of
 from tokenmill.run.recipe.options import ReadOptions
 from tokenmill.run.units.attempt import chosen, document_hashes
+from tokenmill.store.copying.view_copy import VIEW
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.manifest import MANIFEST_NAME, Run
 
@@ -72,8 +73,17 @@ def read_options(dataset: Dataset) -> ReadOptions:
     must have given the function.
 
     Raises:
-        UserError: the function was not given.
+        UserError: the function was not given, or this is a view.
     """
+    run = run_if_kept(dataset)
+    if dataset.is_view or (run is not None and VIEW in run.identity):
+        parents = [root.location for root in dataset.roots] if run is None else run.inputs
+        raise UserError(
+            f"a {'view' if dataset.is_view else 'copy of a view'} has no sources of its own",
+            where=dataset.location,
+            why="its documents are some of those of other datasets",
+            hint=f"give one of those, such as {parents[0]}, or its source files",
+        )
     try:
         read = msgspec.convert(dataset.manifest.policies["read"], ReadOptions)
     except msgspec.ValidationError as error:

@@ -20,6 +20,8 @@ SUBSET_NOTE = (
     "To skip it there: each file in tokens/ has a table of the same name in documents/. Its "
     "rows are the documents in order, and its column `subset` is 'train' or 'validation'."
 )
+MOST_PARENTS = 20
+"""Datasets of a view to show."""
 
 
 def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -39,17 +41,61 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
                 yield source, position, shard.document(index)
 
 
-def dataset_facts(manifest: Manifest, location: str) -> Iterator[Fact]:
-    """What to know first of a dataset, from its manifest."""
+class ParentFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset that a view takes documents from."""
+
+    location: str
+    dataset_id: str
+    documents: int
+    """Documents of the dataset, in the view or not."""
+
+
+class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the documents of a view come from."""
+
+    question: list[str]
+    parents: list[ParentFacts]
+
+    def lines(self) -> Iterator[Fact]:
+        """Names and values to show."""
+        yield "chosen", "; ".join(self.question)
+        for parent in self.parents[:MOST_PARENTS]:
+            yield "from", f"{parent.location} ({counted(parent.documents, 'document')})"
+        if len(self.parents) > MOST_PARENTS:
+            yield "", f"and {counted(len(self.parents) - MOST_PARENTS, 'more dataset')}"
+
+
+def view_facts(dataset: Dataset) -> ViewFacts | None:
+    """Where the documents of a view come from; None if this is no view."""
+    if not dataset.is_view:
+        return None
+    parents = [
+        ParentFacts(
+            location=root.location,
+            dataset_id=root.manifest.dataset_id,
+            documents=root.num_documents,
+        )
+        for root in dataset.roots
+    ]
+    return ViewFacts(question=dataset.question, parents=parents)
+
+
+def dataset_facts(
+    manifest: Manifest, location: str, view: ViewFacts | None = None
+) -> Iterator[Fact]:
+    """What to know first of a dataset, from its manifest; or of a view."""
     totals, tokenizer = manifest.totals, manifest.tokenizer
     rejected = ", ".join(f"{reason} {n:,}" for reason, n in totals.rejected.items()) or "none"
-    identity = f"id {manifest.dataset_id}, format {manifest.format_version}"
+    identity = f"id {manifest.dataset_id}"
+    identity += "" if view else f", format {manifest.format_version}"
     mean = totals.tokens / max(totals.documents, 1)
     begins = f"begins with {tokenizer.prefix_ids or 'nothing'}, ends with {tokenizer.eos_id}"
-    yield "dataset", f"{location} ({identity})"
+    yield "view" if view else "dataset", f"{location} ({identity})"
+    yield from view.lines() if view else ()
     yield "documents", f"{totals.documents:,} in {counted(len(manifest.shards), 'shard')}"
     yield "tokens", f"{totals.tokens:,} as {manifest.token_dtype}, {mean:,.0f} per document"
-    yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
+    if view is None:
+        yield "records", f"{totals.records:,}: {totals.empty:,} empty, rejected: {rejected}"
     yield from unknown_facts(totals.unknown_tokens, totals.tokens)
     yield "tokenizer", f"{tokenizer.kind}, largest id {tokenizer.largest_id}, {begins}"
 
@@ -58,14 +104,15 @@ def described(
     dataset: Dataset, run: Run | None, subsets: dict[str, SubsetCounts]
 ) -> Iterator[Fact]:
     """Everything about a dataset that fits in a few lines."""
-    yield from dataset_facts(dataset.manifest, dataset.location)
+    view = view_facts(dataset)
+    yield from dataset_facts(dataset.manifest, dataset.location, view)
     if dataset.manifest.tokenizer.fingerprint:
         yield "fingerprint", dataset.manifest.tokenizer.fingerprint
     if run is not None:
         yield "from", str(run.recipe.get("tokenizer"))
         yield "encoded by", f"the engine {run.engine}"
         yield "exactness", exactness_text(run)
-    yield from subset_facts(subsets)
+    yield from (fact for fact in subset_facts(subsets) if view is None or fact[0] != "note")
 
 
 def subset_facts(subsets: dict[str, SubsetCounts]) -> list[Fact]:
@@ -134,8 +181,11 @@ def count_subsets(dataset: Dataset) -> dict[str, SubsetCounts]:
     dataset.announce_pass()
     for shard in dataset.shards:
         held_out = _in_validation(shard)
+        if shard.selected is not None:
+            held_out &= shard.selected
         documents += int(held_out.sum())
         tokens += int(shard.read_lengths()[held_out].sum())
+        shard.release()
     rest = SubsetCounts(
         documents=dataset.num_documents - documents, tokens=dataset.num_tokens - tokens
     )

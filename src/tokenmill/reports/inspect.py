@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import KINDS
 from tokenmill.store.dataset import Dataset
@@ -78,7 +80,7 @@ def decoded_document(
     shard, index = dataset.locate(number)
     ids = shard.document(index).tolist()
     head = len(dataset.manifest.tokenizer.prefix_ids)
-    facts = shard.documents().slice(index, 1).to_pylist()[0]
+    facts = dataset.records(np.array([number]))[0]
     has_loss = [True] * len(ids)
     for span in facts.get("no_loss") or ():
         has_loss[span["start"] : span["stop"]] = [False] * (span["stop"] - span["start"])
@@ -99,7 +101,7 @@ def edge_views(dataset: Dataset, tokenizer: object = None) -> Iterator[tuple[int
     """
     missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
     reference = None if missing else open_reference(dataset, tokenizer)
-    for number in dict.fromkeys([0, dataset.num_documents - 1]):
+    for number in dataset.edge_documents:
         shard, index = dataset.locate(number)
         ids = shard.document(index).tolist()
         first, last = ids[:NUM_EDGE_TOKENS], ids[-NUM_EDGE_TOKENS:]

@@ -29,7 +29,14 @@ from tokenmill.packing.figures import Figures
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import figures_of
 from tokenmill.packing.strategies import options_of_plan
-from tokenmill.reports.contents import SubsetCounts, count_subsets, described, run_if_kept
+from tokenmill.reports.contents import (
+    SubsetCounts,
+    ViewFacts,
+    count_subsets,
+    described,
+    run_if_kept,
+    view_facts,
+)
 from tokenmill.reports.inspect import DocumentView, decoded_document
 from tokenmill.reports.lengths.analysis import (
     SEQUENCE_LENGTHS,
@@ -145,6 +152,8 @@ class Overview:
     """What to know first, as names and values."""
     manifest: Manifest
     """Without its lists of files, and with the largest sources only."""
+    view: ViewFacts | None
+    """Where the documents of a view come from; None for a dataset."""
     subsets: dict[str, SubsetCounts]
     run: Run | None
     """How it was built, without the digests of rows."""
@@ -211,6 +220,7 @@ def overview(
         location=dataset.location,
         facts=list(described(dataset, run, subsets)),
         manifest=msgspec.structs.replace(manifest, shards=[], rejected=[], sources=sources),
+        view=view_facts(dataset),
         subsets=subsets,
         run=msgspec.structs.replace(run, row_digests=msgspec.UNSET) if run else None,
         num_sources=len(manifest.sources),
@@ -319,7 +329,7 @@ def _comparison(
     options = PackOptions(sequence_length=analysis.recommendation.sequence_length)
     if plans:
         options = plans[0].options
-    documents = sum(shard.entry.documents for shard in part.shards)
+    documents = sum(shard.num_documents for shard in part.shards)
     if part is not dataset:
         notes.append(f"strategies are compared on {documents:,} documents, in whole shards")
     rows = compare(part, options, without=SLOW)

@@ -15,7 +15,7 @@ from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import figures_of
 from tokenmill.packing.strategies import options_of_plan
 from tokenmill.packing.window import row_format, sums
-from tokenmill.store.dataset import Dataset
+from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import Plan, open_plan
 
 
@@ -38,7 +38,7 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
     dataset.announce_pass()
     for number, window in enumerate(plan.manifest.windows):
         shards = dataset.shards[first_shard : first_shard + window.shards]
-        lengths = np.concatenate([shard.read_lengths() for shard in shards]).astype(np.int32)
+        lengths = np.concatenate([_lengths(shard) for shard in shards]).astype(np.int32)
         sequences = slice(*plan.window_starts[number : number + 2].tolist())
         num_tokens += _check_window(plan, options, sequences, (first_document, lengths))
         first_shard += window.shards
@@ -46,6 +46,15 @@ def check_plan(dataset: Dataset, plan: Plan, advance: Advance) -> None:
         advance("plan", number + 1, len(plan.manifest.windows))
     if num_tokens != figures.tokens_in_sequences:
         raise plan.damaged("its tokens differ from its figures")
+
+
+def _lengths(shard: Shard) -> Int64Array:
+    """The length of each document; 0 for those that a view leaves out: no segment fits them."""
+    lengths = shard.read_lengths()
+    if shard.selected is not None:
+        lengths = np.where(shard.selected, lengths, 0)
+        shard.release()
+    return lengths
 
 
 def check_plans(dataset: Dataset, names: Sequence[str | Path], advance: Advance) -> None:

@@ -42,9 +42,9 @@ class SampledLengths:
 
 
 def near_shards(dataset: Dataset) -> list[Shard]:
-    """The shards to look at: all, or some of a dataset in a bucket, at equal distances."""
+    """The shards to look at: all with documents, or some of a dataset in a bucket."""
     if dataset.origin is None:
-        return dataset.shards
+        return [shard for shard in dataset.shards if shard.num_documents]
     return _evenly(dataset.shards, MOST_DISTANT_SHARDS)
 
 
@@ -55,7 +55,7 @@ def sampled_lengths(dataset: Dataset, most: int, most_shards: int = 1 << 30) -> 
         VerificationError: an index is damaged.
     """
     shards = _evenly(near_shards(dataset), most_shards)
-    step = max(sum(shard.entry.documents for shard in shards) // most, 1)
+    step = max(sum(shard.num_documents for shard in shards) // most, 1)
     parts = [part for shard in shards for part in _blocks(_lengths(shard), BLOCK_DOCUMENTS, step)]
     found = LengthCounts.of([np.concatenate(parts)] if parts else [])
     if len(found.lengths) and found.lengths[0] < 1:
@@ -71,12 +71,12 @@ def sampled_lengths(dataset: Dataset, most: int, most_shards: int = 1 << 30) -> 
 def token_histogram(dataset: Dataset, most: int) -> Int64Array:
     """How often each id occurs among about `most` tokens, shape (largest id + 1,)."""
     shards = near_shards(dataset)
-    step = max(sum(shard.entry.tokens for shard in shards) // most, 1)
+    step = max(sum(shard.num_tokens for shard in shards) // most, 1)
     size = dataset.manifest.tokenizer.largest_id + 1
     total = np.zeros(size, np.int64)
     for shard in shards:
         if shard.entry.tokens:
-            parts = list(_blocks(shard.ids, BLOCK_TOKENS, step))
+            parts = list(_token_blocks(shard, step))
             total += np.bincount(np.concatenate(parts), minlength=size)[:size]
             shard.release()
     return total
@@ -98,12 +98,13 @@ def sampled_plan(plan: Plan, most: int) -> tuple[Int64Array, Int64Array]:
 def chosen_documents(dataset: Dataset, count: int) -> list[int]:
     """Numbers of some documents, at equal distances in a few shards."""
     firsts = offsets_from_lengths([shard.entry.documents for shard in dataset.shards]).tolist()
-    filled = [at for at, shard in enumerate(dataset.shards) if shard.entry.documents]
+    filled = [at for at, shard in enumerate(dataset.shards) if shard.num_documents]
     shards = _evenly(filled, min(MOST_DISTANT_SHARDS, count))
     found: list[int] = []
     for at in shards:
-        each = range(firsts[at], firsts[at + 1])
-        found += _evenly(each, -(-count // len(shards)))
+        chosen = dataset.shards[at].chosen
+        each = _evenly(range(len(chosen)), -(-count // len(shards)))
+        found += (firsts[at] + chosen[each]).tolist()
     return found[:count]
 
 
@@ -123,8 +124,19 @@ def smaller(dataset: Dataset, most: int) -> Dataset | None:
 
 
 def _lengths(shard: Shard) -> npt.NDArray[np.int32]:
-    """The mapped lengths of a shard, shape (num_documents,)."""
-    return shard.index[: 4 * shard.entry.documents].view("<i4")
+    """The mapped lengths of a shard, or those of the documents in the view."""
+    lengths = shard.index[: 4 * shard.entry.documents].view("<i4")
+    return lengths if shard.selected is None else lengths[shard.selected]
+
+
+def _token_blocks(shard: Shard, step: int) -> Iterator[npt.NDArray[np.integer]]:
+    """Blocks of the tokens of a shard, one of every `step`; of a view, of whole documents."""
+    if shard.selected is None:
+        yield from _blocks(shard.ids, BLOCK_TOKENS, step)
+        return
+    for documents in _blocks(shard.chosen, 1, step):
+        for index in documents.tolist():
+            yield shard.document(index)
 
 
 def _blocks(

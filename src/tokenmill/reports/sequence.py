@@ -51,7 +51,9 @@ class SegmentView:
         """Which part of which document it is, and where the document comes from."""
         whole = self.num_tokens == self.document_tokens
         part = "all" if whole else f"{self.start:,} to {self.start + self.num_tokens:,}"
-        origin = f"{self.record.get('source')}, position {self.record.get('position'):,}"
+        source, dataset = self.record.get("source"), self.record.get("dataset")
+        origin = f"{source}{f' of {dataset}' if dataset else ''}"
+        origin += f", position {self.record.get('position'):,}"
         return f"document {self.document}, {part} of {self.document_tokens:,} tokens; {origin}"
 
 

@@ -1,4 +1,4 @@
-"""Verify a dataset against its manifest and its sources."""
+"""Verify a dataset against its manifest and its sources; a view also against its datasets."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run,
 from tokenmill.store.policies import Policies
 from tokenmill.store.stored_reference import decode_stored, open_reference
 from tokenmill.store.temporary import dataset_to_verify, whole_shard
+from tokenmill.store.view_manifest import VIEW_NAME, damaged_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,8 @@ class Verification:
     """Documents that were encoded again from the sources with the reference tokenizer."""
     decoded_documents: int = 0
     """Documents decoded as a sample; 0 if a Python tokenizer is missing or cannot decode."""
+    parents: list[Verification] = field(default_factory=list)
+    """What was checked of the datasets of a view."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -69,8 +72,10 @@ def verify(
 ) -> Verification:
     """Check every digest and count of a dataset and its plans.
 
+    Of a view, this checks its datasets in the same way, then the view and its plans.
+
     Args:
-        folder: folder of the dataset.
+        folder: folder of the dataset or view.
         sample: share of token blocks and documents to check.
         against_sources: also read the sources again, encode them with the reference tokenizer and
             compare all ids.
@@ -91,6 +96,20 @@ def verify(
         found = parse_agent(shard or "0/1", os.environ, "shard")
         part = Part(dataset, found.index, found.count)
         result = Verification(dataset, shard=str(found) if shard else "")
+        if dataset.is_view:
+            for root in dict.fromkeys(each.folder for each in dataset.roots):
+                of_root = verify(
+                    root,
+                    sample=sample,
+                    against_sources=against_sources,
+                    tokenizer=tokenizer,
+                    shard=shard,
+                    advance=advance,
+                )
+                result.parents.append(of_root)
+            _check_view(result, part, advance)
+            result.plans += _check_plans(part, [*dataset.plans, *map(str, plans)], advance)
+            return result
         _collect(result, _check_identity, dataset)
         if part.is_first:
             _collect(result, _check_strangers, dataset)
@@ -105,6 +124,35 @@ def verify(
         _raise_problems(result)
         result.plans = _check_plans(part, [*dataset.plans, *map(str, plans)], advance)
     return result
+
+
+def _check_view(result: Verification, part: Part, advance: Advance) -> None:
+    """Compare the counts of a view with its documents; opening it has compared its digests.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    dataset = result.dataset
+    for name in ("files", "bytes", "plans", "compared_documents", "decoded_documents"):
+        setattr(result, name, sum(getattr(parent, name) for parent in result.parents))
+    result.documents, result.tokens = dataset.num_documents, dataset.num_tokens
+    if not part.is_first:
+        return
+    path = dataset.folder / VIEW_NAME
+    sources = dataset.manifest.sources
+    documents, tokens = (np.zeros(len(sources), np.int64) for _ in range(2))
+    for number, shard in enumerate(dataset.shards):
+        chosen, lengths = shard.chosen, shard.selected_lengths()
+        if int(lengths.sum()) != shard.num_tokens:
+            raise damaged_view(path, f"the documents of shard {number} have other tokens")
+        numbers = dataset.source_numbers(shard)[chosen]
+        np.add.at(documents, numbers, 1)
+        np.add.at(tokens, numbers, lengths)
+        shard.release()
+        advance("view", number + 1, len(dataset.shards))
+    kept = [(source.counts.documents, source.counts.tokens) for source in sources]
+    if list(zip(documents.tolist(), tokens.tolist(), strict=True)) != kept:
+        raise damaged_view(path, "the documents of its sources have other counts")
 
 
 def _check_contents(

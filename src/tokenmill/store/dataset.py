@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +15,24 @@ import numpy.typing as npt
 
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import local_path
-from tokenmill.core.records import Int64Array
+from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.canonical import wrong_size
-from tokenmill.store.documents_table import read_documents
+from tokenmill.store.documents_table import damaged_table, read_documents
 from tokenmill.store.files import sizes_inside
 from tokenmill.store.layout import HEADER, read_index_header, unpack_index
 from tokenmill.store.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
 from tokenmill.store.manifest_checks import SHARD_PARTS, check_manifest
 from tokenmill.store.policies import Policies
+from tokenmill.store.view_manifest import (
+    SELECTION_NAME,
+    VIEW_NAME,
+    ParentEntry,
+    Selection,
+    damaged_view,
+    joined_manifest,
+    read_view,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +49,11 @@ class Shard:
         entry: ShardEntry,
         dtype: np.dtype[np.integer],
         origin: Origin | None = None,
+        selection: tuple[Selection, int] | None = None,
     ) -> None:
         self.entry = entry
-        self._folder = folder
+        self._selection = selection
+        self.folder = folder
         self._dtype = dtype
         self._origin = origin
 
@@ -54,7 +67,7 @@ class Shard:
             self._origin.obtain([file])
         elif self._origin is not None and part != "bin":
             self._origin.fetcher.obtain(self._origin.index_requests([file]))
-        return self._folder / file.name
+        return self.folder / file.name
 
     @cached_property
     def ids(self) -> npt.NDArray[np.integer]:
@@ -67,6 +80,46 @@ class Shard:
     def lengths(self) -> Int64Array:
         """Shape (num_documents,): tokens of each document, including boundary tokens."""
         return self.read_lengths()
+
+    @cached_property
+    def selected(self) -> BoolArray | None:
+        """Which documents are in the view, shape (num_documents,); None if this is no view.
+
+        Raises:
+            VerificationError: the view is damaged.
+        """
+        if self._selection is None:
+            return None
+        selection, number = self._selection
+        return selection.mask(number)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in the view, or all if this is no view."""
+        if self._selection is None:
+            return self.entry.documents
+        selection, number = self._selection
+        return selection.entries[number].documents
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the documents in the view, or of all if this is no view."""
+        if self._selection is None:
+            return self.entry.tokens
+        selection, number = self._selection
+        return selection.entries[number].tokens
+
+    @property
+    def chosen(self) -> Int64Array:
+        """Indices of the documents in the view, or of all, shape (`self.num_documents`,)."""
+        if self.selected is None:
+            return np.arange(self.entry.documents)
+        return np.flatnonzero(self.selected)
+
+    def selected_lengths(self) -> Int64Array:
+        """Return `read_lengths` of the documents in the view, or of all if this is no view."""
+        lengths = self.read_lengths()
+        return lengths if self.selected is None else lengths[self.selected]
 
     def read_lengths(self) -> Int64Array:
         """Read and check `lengths` without keeping them, for passes over all shards."""
@@ -122,7 +175,7 @@ class Shard:
 
     def release(self) -> None:
         """Release memory, memory maps and open files."""
-        for name in ("ids", "index", "block_digests", "lengths", "offsets"):
+        for name in ("ids", "index", "block_digests", "lengths", "offsets", "selected"):
             self.__dict__.pop(name, None)
 
     def document(self, index: int) -> npt.NDArray[np.integer]:
@@ -141,6 +194,11 @@ class Shard:
 PLAN_NAME = "plan.json"
 
 
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds a dataset or a view."""
+    return any((folder / name).is_file() for name in (MANIFEST_NAME, VIEW_NAME))
+
+
 class Dataset:
     """An opened dataset. Opening checks the manifest and the size of every file in it.
 
@@ -150,19 +208,78 @@ class Dataset:
     def __init__(self, folder: str | Path, origin: Origin | None = None) -> None:
         self.folder = local_path(folder, "a dataset")
         self.origin = origin
+        self.question: list[str] = []
+        """How the documents of a view were chosen, step by step; empty if this is no view."""
+        self.roots: list[Dataset] = [self]
+        """The datasets that a view takes documents from; of a dataset, itself."""
+        self.is_view = origin is None and (self.folder / VIEW_NAME).is_file()
+        if self.is_view:
+            self._open_view()
+        else:
+            self._open()
+        counts = [shard.entry.documents for shard in self.shards]
+        self._first_document = offsets_from_lengths(counts)
+
+    def _open(self) -> None:
+        """Read the manifest and check the sizes of files."""
         self.manifest: Manifest = read_manifest(self.folder)
         check_manifest(self.manifest, str(self.folder / MANIFEST_NAME))
-        if origin is None:
+        if self.origin is None:
             expected = {file.name: file.bytes for file in self.manifest.files}
             for name, size in sizes_inside(self.folder, expected):
                 if size != expected[name]:
                     raise wrong_size(str(self.folder / name), expected[name], size)
         self.token_dtype: np.dtype[np.integer] = np.dtype(self.manifest.token_dtype)
         self.token_dtype = self.token_dtype.newbyteorder("<")
+        self.shards = [
+            Shard(self.folder, entry, self.token_dtype, self.origin)
+            for entry in self.manifest.shards
+        ]
+
+    def _open_view(self) -> None:
+        """Open the parents of a view, and join their shards."""
+        view = read_view(self.folder)
+        self.roots = [self._parent(entry) for entry in view.parents]
+        self.question = view.question
+        manifests = [root.manifest for root in self.roots]
+        self.manifest = joined_manifest(manifests, view, self.folder)
+        self.token_dtype = self.roots[0].token_dtype
         entries = self.manifest.shards
-        self.shards = [Shard(self.folder, entry, self.token_dtype, origin) for entry in entries]
-        counts = [entry.documents for entry in self.manifest.shards]
-        self._first_document = offsets_from_lengths(counts)
+        counts = [entry.documents for entry in entries]
+        selection = Selection(self.folder / SELECTION_NAME, view.shards, counts)
+        folders = [root.folder for root in self.roots for _ in root.shards]
+        self.shards = [
+            Shard(folder, entry, self.token_dtype, selection=(selection, number))
+            for number, (folder, entry) in enumerate(zip(folders, entries, strict=True))
+        ]
+
+    def _parent(self, entry: ParentEntry) -> Dataset:
+        """Open a parent of a view.
+
+        Raises:
+            UserError: it is missing.
+            VerificationError: it is another dataset.
+        """
+        folder = None
+        found = [
+            Path(os.path.normpath(start / entry.place))
+            for start in (self.folder.absolute(), self.folder.resolve())
+        ]
+        with contextlib.suppress(OSError):  # a name that the file system refuses
+            folder = next((each for each in found if is_dataset(each)), None)
+        if folder is None:
+            why = f"the view takes documents from {found[0]}"
+            hint = "put the dataset back, or make the view again: tokenmill select"
+            raise UserError(
+                "a dataset of the view is missing", where=str(self.folder), why=why, hint=hint
+            )
+        if (folder / VIEW_NAME).is_file():
+            raise damaged_view(self.folder / VIEW_NAME, f"its parent {folder} is a view")
+        parent = Dataset(folder)
+        if parent.manifest.dataset_id != entry.dataset_id:
+            why = f"{folder} is dataset {parent.manifest.dataset_id}; it needs {entry.dataset_id}"
+            raise damaged_view(self.folder / VIEW_NAME, why)
+        return parent
 
     def __reduce__(self) -> tuple[type[Dataset], tuple[Path, Origin | None]]:
         """Pickle the location only; another process opens the dataset again."""
@@ -172,7 +289,8 @@ class Dataset:
         counts = f"{self.num_documents:,} documents, {self.num_tokens:,} tokens"
         plans = f"plans {', '.join(self.plans)}" if self.plans else "no plans"
         shards = "1 shard" if len(self.shards) == 1 else f"{len(self.shards):,} shards"
-        return f"<Dataset {self.location!r}: {counts} in {shards}, {plans}>"
+        kind = "View" if self.is_view else "Dataset"
+        return f"<{kind} {self.location!r}: {counts} in {shards}, {plans}>"
 
     @property
     def location(self) -> str:
@@ -200,28 +318,75 @@ class Dataset:
         """Tokens in all shards, including boundary tokens."""
         return self.manifest.totals.tokens
 
+    @property
+    def document_numbers(self) -> range:
+        """The numbers that documents can have. In a view, those left out have some of them."""
+        return range(int(self._first_document[-1]))
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The folder with the tokenizer: that of the first dataset of a view."""
+        return self.roots[0].folder / "tokenizer"
+
+    def source_numbers(self, shard: Shard) -> Int32Array:
+        """Return the number of each document's source in the manifest, shape (num_documents,).
+
+        Raises:
+            VerificationError: the documents table names a source that the shard does not have.
+        """
+        numbers = {extent.source for extent in shard.entry.extents}
+        if len(numbers) == 1:
+            return np.full(shard.entry.documents, numbers.pop(), np.int32)
+        known = {self.manifest.sources[number].name: number for number in numbers}
+        column = shard.documents(["source"]).column("source").combine_chunks()
+        of_names = [known.get(name, -1) for name in column.dictionary.to_pylist()]
+        found: Int32Array = np.array(of_names, np.int32)[
+            column.indices.to_numpy(zero_copy_only=False)
+        ]
+        if (found < 0).any():
+            why = "it names a source that the manifest does not have"
+            raise damaged_table(shard.path("parquet"), why)
+        return found
+
+    @property
+    def edge_documents(self) -> list[int]:
+        """The numbers of the first and the last document, or of the only one."""
+        filled = [number for number, shard in enumerate(self.shards) if shard.num_documents]
+        edges = [(filled[0], 0), (filled[-1], -1)] if filled else []
+        found = [int(self._first_document[at] + self.shards[at].chosen[end]) for at, end in edges]
+        return list(dict.fromkeys(found))
+
     def locate(self, document: int) -> tuple[Shard, int]:
         """Return the shard that contains a document, and the document's index in that shard.
 
         Raises:
             UserError: the document does not exist.
         """
-        if not 0 <= document < self.num_documents:
-            why = f"the dataset has {self.num_documents} documents, numbered from 0"
+        numbers = self.document_numbers
+        if document not in numbers:
+            why = f"the dataset has {len(numbers)} documents, numbered from 0"
             raise UserError(f"cannot find document {document}", where=str(self.folder), why=why)
-        shard = int(np.searchsorted(self._first_document, document, side="right")) - 1
-        return self.shards[shard], document - int(self._first_document[shard])
+        number = int(np.searchsorted(self._first_document, document, side="right")) - 1
+        shard, index = self.shards[number], document - int(self._first_document[number])
+        if shard.selected is not None and not shard.selected[index]:
+            why = f"the view leaves it out: {'; '.join(self.question)}"
+            raise UserError(f"cannot find document {document}", where=str(self.folder), why=why)
+        return shard, index
 
     def records(self, documents: Int64Array) -> list[dict[str, Any]]:
-        """Return the rows of the documents tables for `documents`, shape (n,), in that order."""
+        """Return the rows of the documents tables for `documents`, shape (n,), in that order.
+
+        Those of a view also name the `dataset` that the document is in.
+        """
         numbers = np.searchsorted(self._first_document, documents, side="right") - 1
         rows: list[dict[str, Any]] = [{}] * len(documents)
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             table = self.shards[number].documents()
             found = table.take(documents[places] - self._first_document[number]).to_pylist()
+            home = {"dataset": str(self.shards[number].folder)} if self.is_view else {}
             for place, row in zip(places.tolist(), found, strict=True):
-                rows[place] = row
+                rows[place] = {**home, **row}
         return rows
 
     def announce_pass(self) -> None:

@@ -107,9 +107,7 @@ class DocumentsWriter:
         self._pending: list[pa.Table] = []
         self._num_pending = 0
         """Number of rows in both."""
-        names = ["source", "position", "id", "subset", *(f"column.{name}" for name in keep)]
-        names += ["no_loss"] * has_no_loss
-        written = pa.schema([(name, _type_of(name)) for name in names])
+        written = table_schema(keep, has_no_loss=has_no_loss)
         self._schema = written.set(0, pa.field("source", pa.int32()))
         """Schema of pending rows; sources are numbers until their row group is complete."""
         self._has_no_loss = has_no_loss
@@ -236,6 +234,15 @@ def _range_lists(ranges: Sequence[CharSpans]) -> pa.Array:
     starts, stops = number_array(edges[:, 0]), number_array(edges[:, 1])
     spans = pa.StructArray.from_arrays([starts, stops], ["start", "stop"])
     return pa.ListArray.from_arrays(number_array(offsets), spans)
+
+
+def table_schema(keep: Sequence[str], *, has_no_loss: bool) -> pa.Schema:
+    """Return the columns of a documents table."""
+    import pyarrow as pa
+
+    names = ["source", "position", "id", "subset", *(f"column.{name}" for name in keep)]
+    names += ["no_loss"] * has_no_loss
+    return pa.schema([(name, _type_of(name)) for name in names])
 
 
 def _type_of(name: str) -> pa.DataType:

@@ -30,6 +30,7 @@ _libc.mmap.argtypes = [
     ctypes.c_long,
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class FileMap:
@@ -72,6 +73,10 @@ class FileMap:
             "typestr": "|u1",
             "data": (self.address, True),
         }
+
+    def forget(self) -> None:
+        """Give the memory of what was read back to the system. The file stays mapped."""
+        _libc.madvise(self.address, self._size, mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Unmap the file."""

@@ -61,7 +61,7 @@ def stored_tokenizer(dataset: Dataset) -> TokenizerFile:
         VerificationError: it is not the tokenizer that encoded the dataset.
     """
     entry = dataset.manifest.tokenizer
-    folder = dataset.folder / "tokenizer"
+    folder = dataset.tokenizer_folder
     file = open_stored_tokenizer(folder, entry.kind, entry.encoding)
     if file.sha256 != entry.sha256:
         what = "the tokenizer in the dataset is not the one that encoded it"

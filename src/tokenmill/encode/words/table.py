@@ -13,6 +13,7 @@ from tokenmill.kernels.byte_strings import (
     MIN_ENTRIES,
     Strings,
     add_one_each,
+    find,
     gathered_words,
     grown,
     look_up,
@@ -78,6 +79,12 @@ class WordTable:
         steps = range(0, len(edges) - 1, WORDS_A_STEP)
         parts = [self._numbers(data, edges[i : i + WORDS_A_STEP + 1]) for i in steps]
         return np.concatenate([np.empty(0, np.int32), *parts])
+
+    def known_numbers(self, data: UInt8Array, edges: Int64Array) -> Int32Array:
+        """Return the number of each word, shape (num_words,); -1 if the table does not have it."""
+        strings = Strings(self._slots, self._places, self._keys)
+        data = _read_only(data)
+        return find(data, edges, tags_of(data, edges, self._basis), strings)
 
     def words(self, numbers: npt.NDArray[np.integer]) -> tuple[UInt8Array, Int64Array]:
         """Return the concatenated bytes of numbered words, and their edges."""

@@ -176,7 +176,7 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
         return np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64) / counts
     if dataset is None:
         raise UserError(f"to sort by the column {key!r}, a curriculum needs the dataset")
-    if plan.documents.max(initial=0) >= dataset.num_documents:
+    if plan.documents.max(initial=0) >= len(dataset.document_numbers):
         raise plan.damaged("it names documents that do not exist")
     values = _column(dataset, key)[plan.documents]
     means: FloatArray = np.add.reduceat(values, plan.offsets[:-1]) / counts
@@ -184,13 +184,17 @@ def sequence_keys(plan: Plan, key: str, dataset: Dataset | None = None) -> Float
 
 
 def _column(dataset: Dataset, name: str) -> FloatArray:
-    """Return a kept column as numbers, shape (num_documents,)."""
+    """Return a kept column as numbers, shape (num_documents,); 0 for what a view leaves out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     name = name.removeprefix("column.")
     parts = []
     for shard in dataset.shards:
+        values = np.zeros(shard.entry.documents)
+        parts.append(values)
+        if not shard.num_documents:
+            continue
         table = shard.documents()
         if f"column.{name}" not in table.column_names:
             kept = [each.removeprefix("column.") for each in table.column_names if "." in each]
@@ -201,14 +205,15 @@ def _column(dataset: Dataset, name: str) -> FloatArray:
                 hint=f"build the dataset with --keep {name}",
             )
         try:
-            numbers = pc.cast(table.column(f"column.{name}"), pa.float64())
+            chosen = table.column(f"column.{name}").take(shard.chosen)
+            numbers = pc.cast(chosen, pa.float64())
         except pa.ArrowInvalid as error:
             why = str(error)
             raise UserError(f"the column {name!r} does not contain numbers", why=why) from error
-        values = numbers.to_numpy()  # missing values become NaN
+        values[shard.chosen] = numbers.to_numpy()  # missing values become NaN
+        shard.release()
         if gaps := int((~np.isfinite(values)).sum()):
             why = f"{gaps} documents of a shard have none"
             raise UserError(f"the column {name!r} lacks finite values", why=why)
-        parts.append(values)
     result: FloatArray = np.concatenate(parts)
     return result

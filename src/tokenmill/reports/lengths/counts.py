@@ -117,10 +117,10 @@ def lengths_of_dataset(dataset: Dataset, advance: Advance) -> LengthCounts:
     def parts() -> Iterable[Int64Array]:
         done = 0
         for shard in dataset.shards:
-            yield shard.read_lengths()
+            yield shard.selected_lengths()
             shard.release()
             done += shard.entry.documents
-            advance("lengths", done, dataset.num_documents)
+            advance("lengths", done, len(dataset.document_numbers))
 
     dataset.announce_pass()
     return LengthCounts.of(parts())

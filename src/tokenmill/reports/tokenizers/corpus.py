@@ -28,8 +28,7 @@ from tokenmill.reports.tokenizers.subject import Subject
 from tokenmill.run.recipe.options import INPUT_GROUPS, ReadOptions, grouped_reading
 from tokenmill.run.tasks.count import list_with_groups
 from tokenmill.store.counts.folder import CountsFolder, is_counts_folder
-from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.dataset import Dataset, is_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def open_corpus(
     """
     origin = ", ".join(inputs)
     folder = local_path(inputs[0], "the dataset") if len(inputs) == 1 else None
-    if folder is not None and (folder / MANIFEST_NAME).is_file():
+    if folder is not None and is_dataset(folder):
         dataset = Dataset(folder)
         stored = read_options(dataset)
         sources = find_kept_sources(dataset, advance)

@@ -16,8 +16,7 @@ from tokenmill.encode.probe import require_harmless
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file, tokenizer_name
-from tokenmill.store.dataset import Dataset
-from tokenmill.store.manifest import MANIFEST_NAME
+from tokenmill.store.dataset import Dataset, is_dataset
 from tokenmill.store.stored_reference import stored_tokenizer
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def dataset_of(tokenizer: str | Path | object) -> Dataset | None:
     if not isinstance(tokenizer, (str, Path)):
         return None
     folder = local_path(tokenizer, "the tokenizer")
-    return Dataset(folder) if (folder / MANIFEST_NAME).is_file() else None
+    return Dataset(folder) if is_dataset(folder) else None
 
 
 MOST_IDS = 1 << 24

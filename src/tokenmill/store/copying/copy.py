@@ -28,11 +28,13 @@ from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.ends import End, folders_of, open_end
+from tokenmill.store.copying.view_copy import not_to_a_bucket, require_whole, write_out
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
 from tokenmill.store.manifest_checks import check_file_names
 from tokenmill.store.ownership import sweep_temporaries
+from tokenmill.store.view_manifest import VIEW_NAME
 
 COPY_NAME = "copy.json"
 FILES_AT_ONCE = 8
@@ -51,6 +53,8 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of files that the destination did not have before."""
     copied_bytes: int
     plans: int
+    left_plans: int = 0
+    """Plans of a view, which are not copied: documents have other numbers in the copy."""
 
 
 def copy(
@@ -62,6 +66,8 @@ def copy(
     advance: Advance = lambda stage, done, total: None,
 ) -> CopyReport:
     """Copy a dataset and its plans between folders and buckets.
+
+    The documents of a view are written to a folder as a dataset of its own, without its plans.
 
     Every file is compared with its digest while it is read. If a copy is interrupted, the same
     call copies the missing files.
@@ -85,6 +91,8 @@ def copy(
         why = "tokenmill can only read from web servers"
         raise UserError("cannot copy to this location", where=target.location, why=why)
     _refuse_nested(origin, target)
+    if origin.folder is not None and (origin.folder / VIEW_NAME).is_file():
+        return _copy_view(Dataset(origin.folder), target, verify=verify, advance=advance)
     data, manifest = origin.read_manifest()
     plans = [origin.read_plan(name, manifest.dataset_id) for name in origin.plans()]
     run = origin.read_run()
@@ -115,6 +123,27 @@ def copy(
         copied_files=transfer.copied_files,
         copied_bytes=transfer.copied_bytes,
         plans=len(plans),
+    )
+
+
+def _copy_view(view: Dataset, target: End, *, verify: bool, advance: Advance) -> CopyReport:
+    """Write the documents of a view to a folder."""
+    if target.folder is None:
+        raise not_to_a_bucket(view, target.location)
+    for root in view.roots:
+        _refuse_nested(open_end(root.folder, "a dataset"), target)
+    manifest, was_there = write_out(view, target.folder, advance)
+    for file in manifest.files if verify else ():
+        require_whole(target.folder / file.name, file)
+    size = sum(file.bytes for file in manifest.files)
+    return CopyReport(
+        dataset_id=manifest.dataset_id,
+        files=len(manifest.files),
+        bytes=size,
+        copied_files=0 if was_there else len(manifest.files),
+        copied_bytes=0 if was_there else size,
+        plans=0,
+        left_plans=len(view.plans),
     )
 
 

@@ -1,0 +1,1 @@
+"""Choose documents of datasets for a view."""

@@ -1,0 +1,132 @@
+"""Choose documents by the ids in a file."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenmill.core.errors import UserError
+from tokenmill.core.paths import local_path, path_error
+from tokenmill.core.records import BoolArray, Int32Array
+from tokenmill.core.values import counted
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.encode.words.table import WordTable
+from tokenmill.store.selecting.places import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LINES_AT_ONCE = 1 << 16
+MOST_NAMED = 10
+"""Unknown ids that are named; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownIds:
+    """The ids of a file that no document has."""
+
+    file: str
+    ids: int
+    """How many ids the file has."""
+    unknown: int
+    first: list[str]
+    """The first of the unknown ones."""
+
+    def __str__(self) -> str:
+        more = ", ..." if self.unknown > len(self.first) else ""
+        some = f"{self.unknown:,} of {counted(self.ids, 'id')} of {self.file}"
+        return f"{some}: {', '.join(self.first)}{more}"
+
+
+class Ids:
+    """Keeps the documents with the ids in a file, or those without.
+
+    Raises:
+        UserError: the file cannot be read, or has no ids.
+    """
+
+    def __init__(self, file: str, *, keeps: bool) -> None:
+        self._file, self._keeps = file, keeps
+        self._table = WordTable()
+        path, number = local_path(file, "a file of ids"), 0
+        try:
+            with path.open("rb") as lines:
+                while some := list(islice(lines, LINES_AT_ONCE)):
+                    self._add(some, number)
+                    number += len(some)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise path_error(error)("cannot read a file of ids", where=file, why=why) from error
+        if not len(self._table):
+            raise UserError("a file of ids is empty", where=file, hint="write one id a line")
+        self._found = np.zeros(len(self._table), np.bool_)
+        self._any_ids = False
+        """Whether any document has an id."""
+        names = f"{counted(len(self._table), 'id')} in {file}"
+        self.question = f"{'only' if keeps else 'without'} the {names}"
+
+    def _add(self, lines: Sequence[bytes], first: int) -> None:
+        """Add ids to the table; `first` is the number of the first line."""
+        if not first:
+            lines = [lines[0].removeprefix(codecs.BOM_UTF8), *lines[1:]]
+        ids = [line.rstrip(b"\r\n") for line in lines]
+        for number, name in enumerate(ids, first + 1):
+            try:
+                name.decode()
+            except UnicodeDecodeError as error:
+                why = f"line {number} is not valid UTF-8"
+                raise UserError("cannot read a file of ids", where=self._file, why=why) from error
+        ids = [name for name in ids if name.strip()]
+        edges = offsets_from_lengths([len(name) for name in ids])
+        self._table.add(np.frombuffer(b"".join(ids), np.uint8), edges)
+
+    def mask(self, place: Place) -> BoolArray:
+        """Return which documents of a shard to keep, shape (num_documents,)."""
+        column = place.shard.documents(["id"]).column("id")
+        parts = [self._numbers(chunk) for chunk in column.chunks]
+        numbers = np.concatenate([*parts, np.empty(0, np.int32)])
+        self._any_ids = self._any_ids or column.null_count < len(column)
+        has_id = numbers >= 0
+        self._found[numbers[has_id & place.selected]] = True
+        return has_id if self._keeps else ~has_id
+
+    def _numbers(self, ids: pa.StringArray) -> Int32Array:
+        """Return the number of each id in the table, shape (n,); -1 if the file lacks it."""
+        _, offsets, data = ids.buffers()
+        edges = np.frombuffer(offsets, np.int32, len(ids) + 1, 4 * ids.offset).astype(np.int64)
+        content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+        numbers = self._table.known_numbers(content, edges)
+        if ids.null_count:
+            numbers[ids.is_null().to_numpy(zero_copy_only=False)] = -1
+        return numbers
+
+    def finish(self) -> None:
+        """Raise a UserError if no document has one of the ids."""
+        if not self._any_ids:
+            raise UserError(
+                "documents cannot be chosen by id",
+                where=self._file,
+                why="no document has an id",
+                hint="build the datasets again with --id-field FIELD",
+            )
+        if not self._found.any():
+            raise UserError(
+                "no document has one of these ids",
+                where=self._file,
+                why=str(self.unknown()),
+                hint="tokenmill inspect DATASET --document 0 shows what ids look like",
+            )
+
+    def unknown(self) -> UnknownIds | None:
+        """Return the ids that no document has; None if there are none."""
+        places = np.flatnonzero(~self._found)
+        if not len(places):
+            return None
+        data, edges = self._table.words(places[:MOST_NAMED])
+        first = [data[a:b].tobytes().decode() for a, b in pairwise(edges.tolist())]
+        return UnknownIds(self._file, len(self._found), len(places), first)
