@@ -57,7 +57,7 @@ def test_a_histogram_is_as_wide_as_the_terminal(terminal: Terminal) -> None:
     assert length_lines(BINS) == [
         "lengths in tokens, shares of documents and of tokens",
         "",
-        " 1 to 1  █████████                              14.3%   3.2%",
+        "      1  █████████                              14.3%   3.2%",
         " 2 to 3  ████████████████████████████████████   57.1%  32.3%",
         " 4 to 7                                          0.0%   0.0%",
         "8 to 15  ██████████████████                     28.6%  64.5%",
@@ -67,7 +67,7 @@ def test_a_histogram_is_as_wide_as_the_terminal(terminal: Terminal) -> None:
         "lengths in tokens, shares of documents",
         "and of tokens, from 9 documents",
         "",
-        " 1 to 1  ████               14.3%   3.2%",
+        "      1  ████               14.3%   3.2%",
         " 2 to 3  ████████████████   57.1%  32.3%",
         " 4 to 7                      0.0%   0.0%",
         "8 to 15  ████████           28.6%  64.5%",

@@ -158,8 +158,8 @@ def test_an_analysis_shows_lengths_and_what_it_recommends(report: Any) -> None:
     assert card(analysis) == {
         "": "Analysis of lengths",
         "corpus": report.out,
-        "documents": "4 with 18 tokens",
-        "lengths": "2 to 8 tokens; half have at most 4",
+        "documents": "4 documents with 18 tokens",
+        "lengths": "2 to 8 tokens, 4.5 on average",
         "recommended": "sequences of 8 tokens",
     }
     assert heights(analysis) == [24, 48, 24]

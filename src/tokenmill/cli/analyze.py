@@ -127,7 +127,7 @@ def _print(found: Analysis) -> None:
     """Print the whole analysis."""
     from tokenmill.reports.lengths import tables
 
-    print_facts([*tables.corpus_facts(found), *tables.model_facts(found)])
+    print_facts([*found.facts(), *tables.model_facts(found)])
     print("", *length_lines(found.histogram), "", sep="\n")
     for table in (tables.percentile_table, tables.row_table, tables.cost_table):
         print_table(*table(found))

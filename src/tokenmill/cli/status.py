@@ -29,12 +29,7 @@ examples:
 
     def run(self) -> None:
         from tokenmill.reports.status import run_status
-        from tokenmill.reports.status_facts import (
-            AGENT_HEADER,
-            agent_row,
-            agents_by_state,
-            status_facts,
-        )
+        from tokenmill.reports.status_facts import agent_table, status_facts
 
         status = run_status(self.out)
         if self.json:
@@ -44,4 +39,4 @@ examples:
         print_facts([(status.kind, f"{status.out}: {stage}"), *status_facts(status)])
         if status.agents:
             print()
-            print_table(AGENT_HEADER, [*map(agent_row, agents_by_state(status)[:MAX_SHOWN])])
+            print_table(*agent_table(status, MAX_SHOWN))

@@ -154,6 +154,6 @@ def length_lines(bins: Sequence[Bin], sample: str = "") -> list[str]:
     rows = []
     for each in bins:
         shares = f"{each.documents / documents:6.1%} {each.tokens / tokens:6.1%}"
-        rows.append((f"{each.low:,} to {each.high:,}", each.documents, shares))
+        rows.append((str(each), each.documents, shares))
     title = f"lengths in tokens, shares of documents and of tokens{sample}"
     return [*fitted(title).split("\n"), "", *bar_lines(rows)]

@@ -126,7 +126,7 @@ def _fill_screen(runs: Sequence[Run]) -> None:
 
 
 def _drawn(run: Watched, columns: int) -> Iterator[str]:
-    from tokenmill.reports.status_facts import AGENT_HEADER, agent_row, agents_by_state
+    from tokenmill.reports.status_facts import agent_table
 
     (_, heading), *facts = ((name, safe_text(text)) for name, text in _facts(run))
     heading = heading[: columns - 1]
@@ -138,7 +138,6 @@ def _drawn(run: Watched, columns: int) -> Iterator[str]:
         levels = (round(max(speed, 0.0) / top * (len(LEVELS) - 1)) for speed in shown)
         yield f"  {''.join(LEVELS[level] for level in levels)}"
     yield from fact_lines(facts, max((len(name) for name, _ in facts), default=0) + 2)
-    agents = agents_by_state(run.status) if run.status is not None else []
-    if len(agents) > 1:
-        yield from ("", *table_lines(AGENT_HEADER, [*map(agent_row, agents)]))
+    if run.status is not None and len(run.status.agents) > 1:
+        yield from ("", *table_lines(*agent_table(run.status, len(run.status.agents))))
     yield ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from tokenmill.core.tables import Cell, Fact, Table, number, table_of
 from tokenmill.core.values import counted, duration_text, size_text
 from tokenmill.reports.status import AgentStatus, BuildStatus
 
-AGENT_HEADER = ("agent", "host", "state", "workers", "speed", "tokens", "items")
 STAGES = ("read", "encode", "write", "fsync", "audit")
 LEAST_LEFT = 5.0
 """The least seconds for which it is worth knowing which unit ends last."""
@@ -15,7 +15,7 @@ LOW_DISK = 1.1
 """Less free space than this multiple of what is still to be written is a warning."""
 
 
-def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
+def status_facts(status: BuildStatus) -> Iterator[Fact]:
     """Yield what is known of a run, as names and values."""
     if status.bytes_total:
         share = f"{status.bytes_done / status.bytes_total:.1%}"
@@ -41,7 +41,7 @@ def status_facts(status: BuildStatus) -> Iterator[tuple[str, str]]:
     yield from _troubles(status)
 
 
-def _work(status: BuildStatus) -> Iterator[tuple[str, str]]:
+def _work(status: BuildStatus) -> Iterator[Fact]:
     is_complete = status.state == "complete"
     if is_complete:
         yield "shards", f"{status.units_done:,}"
@@ -80,7 +80,7 @@ def _disk(status: BuildStatus) -> str:
     return ", ".join(parts)
 
 
-def _troubles(status: BuildStatus) -> Iterator[tuple[str, str]]:
+def _troubles(status: BuildStatus) -> Iterator[Fact]:
     for failure in status.failures:
         first = failure.error.partition("\n")[0]
         yield "failed", f"{failure.item} on {counted(len(failure.agents), 'agent')}: {first}"
@@ -88,21 +88,28 @@ def _troubles(status: BuildStatus) -> Iterator[tuple[str, str]]:
         yield "damaged", f"source {source}: {why}"
 
 
-def agents_by_state(status: BuildStatus) -> list[AgentStatus]:
-    """Return the agents, those at work first."""
+def agent_table(status: BuildStatus, most: int) -> Table:
+    """The first `most` agents, those at work before the others."""
+    columns: dict[str, Callable[[AgentStatus], Cell]] = {
+        "agent": lambda agent: agent.agent,
+        "host": lambda agent: agent.host,
+        "state": _agent_state,
+        "workers": lambda agent: number(agent.workers),
+        "speed": lambda agent: (
+            f"{size_text(agent.bytes_per_second)}/s" if agent.bytes_per_second else "-"
+        ),
+        "tokens": lambda agent: number(agent.tokens),
+        "items": lambda agent: "-" if agent.state == "left" else number(len(agent.items)),
+    }
     order = ("at work", "silent", "left")
-    return sorted(status.agents, key=lambda agent: (order.index(agent.state), agent.agent))
+    agents = sorted(status.agents, key=lambda agent: (order.index(agent.state), agent.agent))
+    return table_of(columns, agents[:most])
 
 
-def agent_row(agent: AgentStatus) -> tuple[str, ...]:
-    """Return the cells of an agent; see `AGENT_HEADER`."""
-    state, has_left = agent.state, agent.state == "left"
+def _agent_state(agent: AgentStatus) -> str:
     if agent.is_straggler:
-        state = "slow"
-    elif has_left:
-        state = f"left: {agent.why[:40]}"
-    elif agent.state == "silent":
-        state = f"silent for {duration_text(agent.said_seconds_ago)}"
-    speed = f"{size_text(agent.bytes_per_second)}/s" if agent.bytes_per_second else "-"
-    held = "-" if has_left else str(len(agent.items))
-    return agent.agent, agent.host, state, str(agent.workers), speed, f"{agent.tokens:,}", held
+        return "slow"
+    if agent.state == "left":
+        return f"left: {agent.why[:40]}"
+    is_silent = agent.state == "silent"
+    return f"silent for {duration_text(agent.said_seconds_ago)}" if is_silent else agent.state

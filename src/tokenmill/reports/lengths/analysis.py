@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.html import card
 from tokenmill.core.records import Advance, FloatArray
+from tokenmill.core.tables import Fact
+from tokenmill.core.values import counted, size_text
 from tokenmill.packing.costs import ModelShape
 from tokenmill.packing.options import MAX_SEQUENCE_LENGTH, MIN_SEQUENCE_LENGTH, TOO_SHORT
 from tokenmill.reports.lengths.advice import Recommendation, recommend
@@ -34,6 +36,7 @@ from tokenmill.reports.lengths.sample import LengthSample, Sampled, sample_lengt
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.store.dataset import Dataset
 
+CONFIDENCE = "(95 % confidence)"
 SEQUENCE_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 TOKENS_PER_BATCH = 1 << 19
 """The batch of the smaller GPT-3 models (arXiv 2005.14165, table 2.1)."""
@@ -84,16 +87,34 @@ class Analysis:
         corpus = f"{self.documents:,} documents, {self.tokens:,} tokens"
         return f"<Analysis of {self.corpus!r}: {corpus}; sequence lengths {lengths}>"
 
+    def facts(self) -> Iterator[Fact]:
+        """What was read, and how long documents are."""
+        yield "corpus", self.corpus
+        sampled, margins = self.sampled, self.margins
+        documents, tokens = counted(self.documents, "document"), counted(self.tokens, "token")
+        if sampled is None or sampled.is_whole:
+            yield "documents", f"{documents} with {tokens}"
+        else:
+            yield "documents", f"about {documents} with {tokens}"
+            if margins is not None:
+                off = f"{margins.documents:,.0f} documents and {margins.tokens:,.0f} tokens"
+                yield "error", f"at most {off} {CONFIDENCE}"
+            else:
+                yield "error", "unknown: the sample is too small"
+        seen = "" if sampled is None or sampled.is_whole else " in the sample"
+        longest = counted(self.longest, "token")
+        yield "lengths", f"{self.shortest:,} to {longest}{seen}, {self.mean:,.1f} on average"
+        if sampled is not None:
+            whole = "all" if sampled.is_whole else f"of {size_text(sampled.input_bytes)}"
+            read = (
+                f"{counted(sampled.documents, 'document')}, {size_text(sampled.num_bytes)}, {whole}"
+            )
+            yield "read", f"{read}, {sampled.rejected} rejected, {sampled.damaged} damaged files"
+            yield "engine", sampled.engine
+
     def _repr_html_(self) -> str:
         """Return a table and a histogram of lengths, for notebooks."""
-        about = "" if self.sampled is None or self.sampled.is_whole else "about "
-        half = f"half have at most {self.percentiles[50]:,}"
-        facts = [
-            ("corpus", self.corpus),
-            ("documents", f"{about}{self.documents:,} with {self.tokens:,} tokens"),
-            ("lengths", f"{self.shortest:,} to {self.longest:,} tokens; {half}"),
-            ("recommended", self.recommendation.headline),
-        ]
+        facts = [*self.facts(), ("recommended", self.recommendation.headline)]
         return card("Analysis of lengths", facts, length_picture(self.histogram))
 
 

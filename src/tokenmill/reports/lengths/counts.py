@@ -26,6 +26,9 @@ class Bin:
     documents: int
     tokens: int
 
+    def __str__(self) -> str:
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+
 
 def length_picture(bins: Sequence[Bin]) -> Html:
     """A small picture of the documents in each bin."""

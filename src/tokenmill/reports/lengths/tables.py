@@ -10,32 +10,6 @@ from tokenmill.packing.costs import training_bytes
 from tokenmill.reports.lengths.analysis import Analysis
 from tokenmill.reports.lengths.figures import CostFigures, RowFigures
 
-CONFIDENCE = "(95 % confidence)"
-
-
-def corpus_facts(found: Analysis) -> Iterator[Fact]:
-    """What was read, and how long documents are."""
-    yield "corpus", found.corpus
-    sampled, margins = found.sampled, found.margins
-    documents, tokens = counted(found.documents, "document"), counted(found.tokens, "token")
-    if sampled is None or sampled.is_whole:
-        yield "documents", f"{documents} with {tokens}"
-    else:
-        yield "documents", f"about {documents} with {tokens}"
-        if margins is not None:
-            off = f"{margins.documents:,.0f} documents and {margins.tokens:,.0f} tokens"
-            yield "error", f"at most {off} {CONFIDENCE}"
-        else:
-            yield "error", "unknown: the sample is too small"
-    seen = "" if sampled is None or sampled.is_whole else " in the sample"
-    longest = counted(found.longest, "token")
-    yield "lengths", f"{found.shortest:,} to {longest}{seen}, {found.mean:,.1f} on average"
-    if sampled is not None:
-        whole = "all" if sampled.is_whole else f"of {size_text(sampled.input_bytes)}"
-        read = f"{counted(sampled.documents, 'document')}, {size_text(sampled.num_bytes)}, {whole}"
-        yield "read", f"{read}, {sampled.rejected} rejected, {sampled.damaged} damaged files"
-        yield "engine", sampled.engine
-
 
 def model_facts(found: Analysis) -> Iterator[Fact]:
     """The model and the batch that costs are for."""

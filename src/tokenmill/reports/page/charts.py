@@ -6,6 +6,7 @@ which screen readers cannot read, ECharts needs 500 KB and Vega-Lite 830 for the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,12 +51,12 @@ def histogram(title: str, bins: Sequence[Bin], unit: str, x: str, marks: Marks =
             "low": each.low,
             "high": each.high + 1,
             "share": size / total,
-            "text": f"{_range(each)} {x}: {size / total:.2%} of the {unit}",
+            "text": f"{each} {x}: {size / total:.2%} of the {unit}",
         }
         for each, size in zip(bins, sizes, strict=True)
     ]
     rows = [
-        (_range(each), number(size), percent(size / total))
+        (str(each), number(size), percent(size / total))
         for each, size in zip(bins, sizes, strict=True)
     ]
     axes = Axes(x, f"share of {unit}", xlog=True, yshare=True)
@@ -112,39 +113,29 @@ def rows_of_batch(title: str, rows: Sequence[SequenceView]) -> Html:
 
 
 def _spans(at: int, row: SequenceView) -> list[dict[str, Any]]:
-    """Consecutive tokens of a row that look alike, and the gaps between them."""
+    """Consecutive tokens of a row that look alike, and the gaps between documents."""
     found: list[dict[str, Any]] = []
-    end = 0
+
+    def add(stop: int, kind: str, about: str, order: int) -> None:
+        start = found[-1]["to"] if found else 0
+        if stop > start:
+            span = {"row": at, "from": start, "to": stop, "kind": kind}
+            found.append({**span, "text": about, "order": order})
+
     for order, segment in enumerate(row.segments):
-        if segment.column > end:
-            found.append(_span(at, end, segment.column, "padding", "padding"))
-        end = segment.column
+        add(segment.column, "padding", "padding", order)
         source = safe_text(str(segment.record.get("source", ""))[:MOST_NAME])
-        text = f"document {segment.document:,} of {source}, from token {segment.start:,}"
-        for run in segment.runs:
-            kind = "loss" if run.has_loss else "no loss"
-            last = found[-1] if found else {}
-            if (last.get("row"), last.get("kind"), last.get("text")) == (at, kind, text):
-                last["to"] = end + len(run.ids)
-            else:
-                span = _span(at, end, end + len(run.ids), kind, text)
-                found.append({**span, "order": order})
-            end += len(run.ids)
-    if end < row.row_length:
-        found.append(_span(at, end, row.row_length, "padding", "padding"))
+        about = f"document {segment.document:,} of {source}, from token {segment.start:,}"
+        stop = segment.column
+        for has_loss, runs in itertools.groupby(segment.runs, key=lambda run: run.has_loss):
+            stop += sum(len(run.ids) for run in runs)
+            add(stop, "loss" if has_loss else "no loss", about, order)
+    add(row.row_length, "padding", "padding", 0)
     return found
-
-
-def _span(row: int, start: int, stop: int, kind: str, text: str) -> dict[str, Any]:
-    return {"row": row, "from": start, "to": stop, "kind": kind, "text": text}
 
 
 def _marks(marks: Marks) -> list[dict[str, Any]]:
     return [{"at": at, "label": safe_text(label)} for at, label in marks]
-
-
-def _range(each: Bin) -> str:
-    return f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}"
 
 
 def _cell(value: float, *, is_share: bool) -> Number:

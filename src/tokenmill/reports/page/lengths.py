@@ -9,7 +9,6 @@ from tokenmill.core.html import Html, about, element, facts, listed, pair, secti
 from tokenmill.reports.lengths.analysis import Analysis
 from tokenmill.reports.lengths.counts import Bin
 from tokenmill.reports.lengths.tables import (
-    corpus_facts,
     cost_table,
     model_facts,
     notes,
@@ -26,7 +25,7 @@ MARKED = (50, 90, 99)
 def analysis_page(found: Analysis) -> list[Html]:
     """The parts of the page of an analysis."""
     title = text("h1", f"Document lengths of {found.corpus}")
-    return [title, facts(corpus_facts(found)), *length_sections(found, found.histogram)]
+    return [title, facts(found.facts()), *length_sections(found, found.histogram)]
 
 
 def length_sections(found: Analysis, bins: Sequence[Bin]) -> Iterator[Html]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenmill.core.html import Html, element, escaped, facts, joined, table
+from tokenmill.core.html import Html, about, element, escaped, facts, joined, table, text
 from tokenmill.core.pictures import curve, share_bar
 from tokenmill.core.tables import Number
 from tokenmill.core.values import counted, duration_text, number_text, rounded, safe_text, size_text
-from tokenmill.reports.status_facts import AGENT_HEADER, agent_row, agents_by_state
+from tokenmill.reports.status_facts import agent_table
 from tokenmill.reports.watching import Watched, run_facts
 
 MOST_AGENTS = 100
@@ -20,7 +20,7 @@ def live_page(runs: Sequence[Watched]) -> str:
     blocks = (
         element(
             "section",
-            element("h2", escaped(run.name)),
+            text("h2", run.name),
             element("p", Html(parts[f"state-{at}"]), id=f"state-{at}", role="status"),
             element("div", Html(parts[f"body-{at}"]), id=f"body-{at}"),
         )
@@ -31,11 +31,9 @@ def live_page(runs: Sequence[Watched]) -> str:
         f'<title>{escaped(title(runs))}</title><link rel="stylesheet" href="page.css">'
         '<script src="watch.js" defer></script>'
     )
-    lost = element(
-        "p", escaped("connection lost, trying again"), id="lost", role="alert", hidden=""
-    )
-    static = element("noscript", element("p", escaped("Reload the page to see changes.")))
-    main = element("main", element("h1", escaped("tokenmill watch")), lost, static, *blocks)
+    lost = text("p", "connection lost, trying again", id="lost", role="alert", hidden="")
+    static = element("noscript", text("p", "Reload the page to see changes."))
+    main = element("main", text("h1", "tokenmill watch"), lost, static, *blocks)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{main}</body></html>\n'
 
 
@@ -49,21 +47,21 @@ def fragments(runs: Sequence[Watched]) -> dict[str, str]:
     """Return the parts that change, by the ids of their elements."""
     parts: dict[str, str] = {}
     for at, run in enumerate(runs):
-        parts[f"state-{at}"] = element("span", escaped(run.state), class_=f"state {run.state}")
+        parts[f"state-{at}"] = text("span", run.state, class_=f"state {run.state}")
         parts[f"body-{at}"] = joined(_body(run))
     return parts
 
 
 def _body(run: Watched) -> Iterator[Html]:
     if run.note:
-        yield element("p", escaped(run.note), class_="bad")
+        yield text("p", run.note, class_="bad")
     if run.gauges:
         rows = (
             (name, labels, Number(value, number_text(value))) for name, labels, value in run.gauges
         )
         yield table(("figure", "of", "value"), rows)
     if run.state == "waiting":
-        yield element("p", escaped(run.headline), class_="about")
+        yield about(run.headline)
     if run.status is None:
         return
     if run.status.bytes_total:
@@ -72,10 +70,9 @@ def _body(run: Watched) -> Iterator[Html]:
         most = f"speed over time: at most {size_text(max(run.curve), rounded)} a second"
         since = f"{duration_text(run.curve_seconds)} before"
         picture = curve(run.curve, since, "last report", most)
-        yield element("figure", picture, element("figcaption", escaped(most)))
+        yield element("figure", picture, text("figcaption", most))
     yield facts(run_facts(run))
-    if agents := agents_by_state(run.status):
-        shown = agents[:MOST_AGENTS]
-        more = len(agents) - len(shown)
-        caption = f"Agents, and {counted(more, 'more agent')}" if more else "Agents"
-        yield table(AGENT_HEADER, [*map(agent_row, shown)], caption)
+    if agents := run.status.agents:
+        more = len(agents) - MOST_AGENTS
+        caption = f"Agents, and {counted(more, 'more agent')}" if more > 0 else "Agents"
+        yield table(*agent_table(run.status, MOST_AGENTS), caption)
