@@ -67,23 +67,18 @@ def test_inspect_shows_the_question_the_parents_and_the_first_and_last_chosen_do
     found = json.loads(capsys.readouterr().out)
     assert found["view"] == {
         "question": ["even ones"],
-        "parents": [
-            {
-                "location": str(parent.folder),
-                "dataset_id": parent.manifest.dataset_id,
-                "documents": documents,
-            }
-            for parent, documents in zip(parents, [5, 3], strict=True)
-        ],
+        "parents": [[str(parents[0].folder), 5], [str(parents[1].folder), 3]],
     }
     assert run("inspect", view.folder, "--document", 0) == 2
     assert "the view leaves it out: even ones" in capsys.readouterr().err
 
 
-def test_lengths_tokens_and_documents_are_those_of_the_view(view: Dataset) -> None:
+def test_lengths_tokens_and_documents_are_those_of_the_view(view: Dataset, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
     analysis = tokenmill.analyze(view.folder, sequence_lengths=[4])
     assert (analysis.documents, analysis.tokens) == (4, 13)
-    found = tokenmill.report(view)
+    found = tokenmill.report(view, page)
+    assert "even ones" in page.read_text()
     assert found.view is not None
     assert found.view.question == ["even ones"]
     assert [[each.low, each.documents] for each in found.length_bins if each.documents] == [

@@ -41,26 +41,18 @@ def iter_documents(dataset: Dataset, numbers: range) -> Iterator[tuple[str, int,
                 yield source, position, shard.document(index)
 
 
-class ParentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A dataset that a view takes documents from."""
-
-    location: str
-    dataset_id: str
-    documents: int
-    """Documents of the dataset, in the view or not."""
-
-
 class ViewFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the documents of a view come from."""
 
     question: list[str]
-    parents: list[ParentFacts]
+    parents: list[tuple[str, int]]
+    """Datasets: their folders, and how many documents each has, in the view or not."""
 
     def lines(self) -> Iterator[Fact]:
         """Names and values to show."""
         yield "chosen", "; ".join(self.question)
-        for parent in self.parents[:MOST_PARENTS]:
-            yield "from", f"{parent.location} ({counted(parent.documents, 'document')})"
+        for location, documents in self.parents[:MOST_PARENTS]:
+            yield "from", f"{location} ({counted(documents, 'document')})"
         if len(self.parents) > MOST_PARENTS:
             yield "", f"and {counted(len(self.parents) - MOST_PARENTS, 'more dataset')}"
 
@@ -69,14 +61,7 @@ def view_facts(dataset: Dataset) -> ViewFacts | None:
     """Where the documents of a view come from; None if this is no view."""
     if not dataset.is_view:
         return None
-    parents = [
-        ParentFacts(
-            location=root.location,
-            dataset_id=root.manifest.dataset_id,
-            documents=root.num_documents,
-        )
-        for root in dataset.roots
-    ]
+    parents = [(root.location, root.num_documents) for root in dataset.roots]
     return ViewFacts(question=dataset.question, parents=parents)
 
 

@@ -53,6 +53,9 @@ class Shard:
     ) -> None:
         self.entry = entry
         self._selection = selection
+        kept = entry if selection is None else selection[0].entries[selection[1]]
+        self.num_documents, self.num_tokens = kept.documents, kept.tokens
+        """Of the documents in the view, or of all if this is no view."""
         self.folder = folder
         self._dtype = dtype
         self._origin = origin
@@ -92,22 +95,6 @@ class Shard:
             return None
         selection, number = self._selection
         return selection.mask(number)
-
-    @property
-    def num_documents(self) -> int:
-        """Documents in the view, or all if this is no view."""
-        if self._selection is None:
-            return self.entry.documents
-        selection, number = self._selection
-        return selection.entries[number].documents
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the documents in the view, or of all if this is no view."""
-        if self._selection is None:
-            return self.entry.tokens
-        selection, number = self._selection
-        return selection.entries[number].tokens
 
     @property
     def chosen(self) -> Int64Array:

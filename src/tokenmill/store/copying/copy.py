@@ -28,7 +28,7 @@ from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.ends import End, folders_of, open_end
-from tokenmill.store.copying.view_copy import not_to_a_bucket, require_whole, write_out
+from tokenmill.store.copying.view_copy import require_whole, write_out
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
@@ -129,7 +129,10 @@ def copy(
 def _copy_view(view: Dataset, target: End, *, verify: bool, advance: Advance) -> CopyReport:
     """Write the documents of a view to a folder."""
     if target.folder is None:
-        raise not_to_a_bucket(view, target.location)
+        why = "a copy of a view is written as a whole, before it gets its name"
+        hint = f"copy it to a folder first, then that one: tokenmill cp FOLDER {target.location}"
+        what = "a view can only be copied to a folder"
+        raise UserError(what, where=target.location, why=why, hint=hint)
     for root in view.roots:
         _refuse_nested(open_end(root.folder, "a dataset"), target)
     manifest, was_there = write_out(view, target.folder, advance)

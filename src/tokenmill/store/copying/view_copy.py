@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import OutputConflictError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, VerificationError
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.store.canonical import RESTORE, read_sealed, write_sealed
@@ -201,15 +201,13 @@ def require_whole(path: Path, file: FileEntry) -> None:
 
 def _batches(lengths: Int64Array) -> Iterator[tuple[int, int]]:
     """Ranges of consecutive documents that are few and have few tokens."""
-    start = tokens = 0
-    for index, length in enumerate(lengths.tolist()):
-        if index > start and (
-            tokens + length > TOKENS_AT_ONCE or index - start == DOCUMENTS_AT_ONCE
-        ):
-            yield start, index
-            start, tokens = index, 0
-        tokens += length
-    yield start, len(lengths)
+    ends, start = np.cumsum(lengths), 0
+    while start < len(lengths):
+        most = TOKENS_AT_ONCE + (int(ends[start - 1]) if start else 0)
+        stop = max(int(np.searchsorted(ends, most, side="right")), start + 1)
+        stop = min(stop, start + DOCUMENTS_AT_ONCE)
+        yield start, stop
+        start = stop
 
 
 def _tokens(shard: Shard, documents: Int64Array) -> np.ndarray:
@@ -220,13 +218,3 @@ def _tokens(shard: Shard, documents: Int64Array) -> np.ndarray:
     starts, stops = shard.offsets[firsts], shard.offsets[lasts + 1]
     pieces = zip(starts.tolist(), stops.tolist(), strict=True)
     return np.concatenate([shard.ids[start:stop] for start, stop in pieces])
-
-
-def not_to_a_bucket(view: Dataset, location: str) -> UserError:
-    """The error for writing out a view to a bucket."""
-    return UserError(
-        "a view can only be copied to a folder",
-        where=location,
-        why=f"{view.location} is a view: its documents are written out as a dataset",
-        hint="copy it to a folder first, then that one: tokenmill cp FOLDER " + location,
-    )
