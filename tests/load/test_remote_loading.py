@@ -295,6 +295,7 @@ def test_what_is_missing_is_said(bucket: str, tmp_path: Path) -> None:
         tokenmill.open(bucket, cache=tmp_path / "cache").batches("c", batch_size=1)
 
 
+@pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize(
     "name", ["manifest.json", "plans/a/plan.json", "../a.json", ".private.a.tmp/b"]
 )

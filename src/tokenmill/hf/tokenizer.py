@@ -9,6 +9,7 @@ thread makes and writes the rows, one batch behind.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -113,7 +114,8 @@ class CausalLMTokenizer:
             self._file = require_harmless(load_tokenizer_file(given))
             named = given if self._file.tokenizer is None else self._file.tokenizer
             self.config = with_length(self.config, named, self._file.origin, logger.info)
-            warn_of_short_sequences(self.config.row_length)
+            if logger.isEnabledFor(logging.WARNING):
+                warn_of_short_sequences(self.config.row_length)
             self._encoder = ExactEncoder(self._file, engine, self._sampling())
             conventions = Conventions(named, self._file, self._encoder.reference)
             self._rule = conventions.rule(self.config)
