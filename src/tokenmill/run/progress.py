@@ -93,6 +93,8 @@ class ProgressBoard:
     """Bytes of the files of finished units."""
     rejected: dict[str, int] = field(default_factory=dict)
     """Rejected records of finished units, by reason."""
+    ratio: float = 1.0
+    """Input bytes on disk for each byte of records: an estimate until a unit is finished."""
     _started: float = field(default_factory=time.monotonic)
     _running: dict[str, tuple[Unit, Tally, float]] = field(default_factory=dict)
     """Units with their last tallies, and when they were started."""
@@ -107,7 +109,6 @@ class ProgressBoard:
     _memory: int = 0
     _peak_memory: int = 0
     _resident_before: int = field(default_factory=lambda: _most_resident_bytes())
-    _ratio: float = 1.0
 
     def resume(self, receipts: Iterable[Receipt]) -> None:
         """Count the work of earlier attempts."""
@@ -136,7 +137,7 @@ class ProgressBoard:
         self.drop(unit.key)
         self._count(receipt)
         read = sum(counts.record_bytes for counts in receipt.counts.values())
-        self._ratio = unit.num_bytes / read if read else self._ratio
+        self.ratio = unit.num_bytes / read if read else self.ratio
         for stage, spent in seconds.items():
             self.spend(stage, spent)
         self.refresh()
@@ -197,7 +198,7 @@ class ProgressBoard:
 
     def _done_of(self, unit: Unit, tally: Tally) -> int:
         """Return the input bytes on disk that a running unit has read."""
-        return min(int(tally.bytes * self._ratio), unit.num_bytes)
+        return min(int(tally.bytes * self.ratio), unit.num_bytes)
 
     @property
     def peak_bytes(self) -> int:

@@ -96,7 +96,9 @@ class Running(Generic[R]):
         self.ledger = Ledger(workspace.store, task.items, task.job.limit, task.versions_for)
         if self.alone:
             self.ledger.read_all()
-        self.board = ProgressBoard(task.num_bytes, task.token_bytes, [self.events.on_progress])
+        self.board = ProgressBoard(
+            task.num_bytes, task.token_bytes, [self.events.on_progress], ratio=task.disk_ratio
+        )
         self.board.resume(self.ledger.receipts.values())
         return self.ledger
 

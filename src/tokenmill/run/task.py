@@ -129,6 +129,11 @@ class Task(ABC, Generic[R]):
         return sum(source.num_bytes for source in self.sources)
 
     @property
+    def disk_ratio(self) -> float:
+        """Bytes of sources on disk for each byte that they hold decompressed, estimated."""
+        return self.num_bytes / max(sum(map(decompressed_bytes, self.sources)), 1)
+
+    @property
     def unit_bytes(self) -> int:
         """The size of units."""
         return choose_unit_bytes(self.sources, slow=self.job.is_slow)

@@ -108,6 +108,14 @@ def test_a_beat_tells_what_is_finished_and_what_earlier_attempts_had_finished() 
     assert last.left_seconds == pytest.approx(9 * last.seconds)
 
 
+def test_a_compressed_unit_is_not_done_when_as_many_bytes_are_read_as_it_has_on_disk() -> None:
+    board = ProgressBoard(100, 2, [], ratio=0.25)
+    unit = Unit("00000000-000000", (), 100)
+    board.start(unit)
+    board.advance(unit.key, Tally(bytes=100))
+    assert board.snapshot().done_bytes == 25
+
+
 def test_what_cannot_be_read_is_no_state() -> None:
     for data in (
         None,
