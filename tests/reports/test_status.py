@@ -59,6 +59,13 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+def test_an_agent_that_reports_from_the_future_is_not_read(out: Path) -> None:
+    before = build_status(out)
+    say(FolderStore(out), "00009-00000009", 10**9, age=-1e9)
+    after = build_status(out)
+    assert (after.bytes_done, len(after.agents)) == (before.bytes_done, 5)
+
+
 def test_agents_progress_and_failures_are_shown(out: Path) -> None:
     status = build_status(out)
     assert {agent.agent: agent.state for agent in status.agents} == {

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -221,6 +222,25 @@ def test_too_many_connections_are_closed_at_once(
         for connection in connections:
             connection.close()
         wait_for(lambda: _answers(server))
+
+
+def test_clients_that_take_too_long_over_a_request_are_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_server, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(page_server, "MAX_SECONDS", 0.3)
+    with (
+        served(tmp_path) as server,
+        socket.create_connection(("127.0.0.1", server.server_port)) as slow,
+    ):
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+
+        def drips_and_is_answered() -> bool:
+            with contextlib.suppress(OSError):
+                slow.sendall(b"X: 1\r\n")
+            return _answers(server)
+
+        wait_for(drips_and_is_answered)
 
 
 def _answers(server: PageServer) -> bool:

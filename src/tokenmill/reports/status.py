@@ -277,7 +277,7 @@ def _export_complete(out: Path) -> BuildStatus:
 
 
 def _agent(state: AgentState, *, is_past: bool) -> AgentStatus:
-    age = abs(time.time() - state.clock)
+    age = max(time.time() - state.clock, 0.0)
     is_silent = age > max(MISSED_BEATS * state.beat_seconds, LEAST_SILENCE)
     done = max(state.tallies.bytes_done - state.tallies.resumed_bytes, 0)
     left = state.left or ("it was killed, or its machine failed" if is_past else "")
