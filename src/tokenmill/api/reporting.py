@@ -141,7 +141,7 @@ def _given(dataset: Dataset | str | Path | None, state: LoaderState) -> Dataset 
     if dataset is None:
         raise UserError(
             "the state of a loader needs its dataset",
-            why=f"it stands at step {state.step:,}, and names its data only by their ids",
+            why=f"it stands at step {state.step:,}, and names its data only by id",
             hint="give the dataset: dataset=..., or --dataset DIR",
         )
     return dataset

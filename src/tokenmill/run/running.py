@@ -38,7 +38,7 @@ from tokenmill.run.session import Session
 from tokenmill.run.task import Departure, Ended, R, RunEvents, Task
 from tokenmill.run.work import WorkQueue
 from tokenmill.run.workspace import Workspace
-from tokenmill.store.manifest import Attempt, Audit, Run
+from tokenmill.store.manifest import Attempt, Audit, Run, time_now
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Running(Generic[R]):
         """Register as one of the agents while the block runs."""
         task, board, limits = self.task, self.board, self.task.recipe.limits
         attempt = Attempt(
-            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            started=time_now(),
             workers=task.resources.num_workers,
             memory_bytes=task.resources.memory_bytes,
             recycled_workers=0,

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from tokenmill.core.errors import VerificationError
+
 BLOCK_BYTES = 64 * 1024
 
 
@@ -58,6 +60,17 @@ def file_digest(path: Path) -> str:
         while piece := file.read(1 << 22):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def require_digest(path: Path, digest: str) -> None:
+    """Raise a VerificationError if a file of a dataset is missing or has another digest."""
+    if not path.is_file() or file_digest(path) != digest:
+        raise VerificationError(
+            "a file of the dataset is damaged",
+            where=str(path),
+            why="its digest differs from the one in the manifest",
+            hint="tokenmill verify lists what else is damaged",
+        )
 
 
 def num_blocks(num_bytes: int) -> int:

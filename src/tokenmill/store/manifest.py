@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,6 +164,11 @@ class Attempt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Workers replaced because their memory had grown; absent in older builds."""
     max_bad: float
     on_bad_file: str
+
+
+def time_now() -> str:
+    """The time in UTC, as an attempt names its start."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

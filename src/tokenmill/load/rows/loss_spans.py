@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.dataset import Shard
-from tokenmill.store.digests import file_digest
+from tokenmill.store.digests import require_digest
 from tokenmill.store.documents_table import damaged_table
 
 Spans = tuple[Int64Array, Int64Array, Int64Array]
@@ -23,13 +22,7 @@ def checked_spans(shard: Shard) -> Spans:
     """
     path = shard.path("parquet")
     known = next(file.xxh3_128 for file in shard.entry.files if file.name.endswith(".parquet"))
-    if file_digest(path) != known:
-        raise VerificationError(
-            "a file of the dataset is damaged",
-            where=str(path),
-            why="its digest differs from the one in the manifest",
-            hint="tokenmill verify lists what else is damaged",
-        )
+    require_digest(path, known)
     return read_spans(shard)
 
 

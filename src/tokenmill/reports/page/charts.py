@@ -1,6 +1,6 @@
 """Charts of a page: a title, data that the page's script draws, and the same figures as a table.
 
-The script draws with Observable Plot, which is embedded whole (260 KB; uPlot draws on a canvas,
+The script draws with Observable Plot, which is embedded whole (280 KB; uPlot draws on a canvas,
 which screen readers cannot read, ECharts needs 500 KB and Vega-Lite 830 for the same charts).
 """
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from tokenmill.core.charts import Point
 from tokenmill.core.html import Html, about, element, facts, listed, pair, section, table, text
 from tokenmill.reports.lengths.analysis import Analysis
 from tokenmill.reports.lengths.counts import Bin
+from tokenmill.reports.lengths.figures import CostFigures, RowFigures
 from tokenmill.reports.lengths.tables import (
     cost_table,
     model_facts,
@@ -18,6 +21,7 @@ from tokenmill.reports.lengths.tables import (
 from tokenmill.reports.page import charts
 from tokenmill.reports.page.charts import Axes
 
+F = TypeVar("F", RowFigures, CostFigures)
 MARKED = (50, 90, 99)
 """Percentiles that a chart names."""
 
@@ -73,23 +77,28 @@ def _length_charts(found: Analysis) -> Iterator[Html]:
     marks = [(advice.sequence_length, "recommended")] if advice.fits else []
     lengths = tuple(row.sequence_length for row in found.rows)
     axes = Axes("sequence length", "share", xlog=True, yshare=True, xticks=lengths)
-    shares = [
-        point
-        for row in found.rows
-        for point in (
-            ("documents cut", row.sequence_length, row.cut_share),
-            ("tokens in cut documents", row.sequence_length, row.cut_token_share),
-            ("padding", row.sequence_length, 1 - row.fill),
-        )
-    ]
+    shares = _by_length(
+        found.rows,
+        {
+            "documents cut": lambda row: row.cut_share,
+            "tokens in cut documents": lambda row: row.cut_token_share,
+            "padding": lambda row: 1 - row.fill,
+        },
+    )
     yield charts.points("lines", "What is cut, and what is padding", shares, axes, marks)
-    costs = [
-        point
-        for cost in found.costs
-        for point in (
-            ("inside documents", cost.sequence_length, cost.masked_attention_flops),
-            ("over whole rows", cost.sequence_length, cost.dense_attention_flops),
-        )
-    ]
+    costs = _by_length(
+        found.costs,
+        {
+            "inside documents": lambda cost: cost.masked_attention_flops,
+            "over whole rows": lambda cost: cost.dense_attention_flops,
+        },
+    )
     log = replace(axes, y="FLOPs of attention in an epoch", ylog=True, yshare=False)
     yield charts.points("lines", "What attention costs", costs, log, marks)
+
+
+def _by_length(items: Iterable[F], lines: Mapping[str, Callable[[F], float]]) -> list[Point]:
+    """A point on each line for the figures of each sequence length."""
+    return [
+        (name, item.sequence_length, value(item)) for item in items for name, value in lines.items()
+    ]

@@ -28,8 +28,9 @@ from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.ends import End, folders_of, open_end
-from tokenmill.store.copying.view_copy import require_whole, write_out
+from tokenmill.store.copying.view_copy import write_out
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import require_digest
 from tokenmill.store.files import storage_errors, temporary_folder
 from tokenmill.store.manifest import MANIFEST_NAME, RUN_NAME, FileEntry
 from tokenmill.store.manifest_checks import check_file_names
@@ -137,7 +138,7 @@ def _copy_view(view: Dataset, target: End, *, verify: bool, advance: Advance) ->
         _refuse_nested(open_end(root.folder, "a dataset"), target)
     manifest, was_there = write_out(view, target.folder, advance)
     for file in manifest.files if verify else ():
-        require_whole(target.folder / file.name, file)
+        require_digest(target.folder / file.name, file.xxh3_128)
     size = sum(file.bytes for file in manifest.files)
     return CopyReport(
         dataset_id=manifest.dataset_id,

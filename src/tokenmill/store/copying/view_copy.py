@@ -6,10 +6,8 @@ Each shard of which the view keeps documents becomes one shard, through the writ
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenmill.core.errors import OutputConflictError, VerificationError
+from tokenmill.core.errors import OutputConflictError
+from tokenmill.core.installed import installed_version
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.store.canonical import RESTORE, read_sealed, write_sealed
+from tokenmill.store.canonical import read_sealed, write_sealed
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.digests import file_digest
+from tokenmill.store.digests import require_digest
 from tokenmill.store.documents_table import DocumentRows
 from tokenmill.store.files import fsync_path, rename_flushed, storage_errors, temporary_folder
 from tokenmill.store.layout import part_name
@@ -30,12 +29,12 @@ from tokenmill.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
     Attempt,
-    FileEntry,
     Manifest,
     Run,
     ShardEntry,
     dataset_id,
     read_manifest,
+    time_now,
     write_manifest,
 )
 from tokenmill.store.shard import ShardLayout, ShardWriter
@@ -87,13 +86,13 @@ def _run(view: Dataset) -> Run:
         identity={VIEW: view.manifest.dataset_id, "question": view.question},
         inputs=[str(root.folder.absolute()) for root in view.roots],
         host=platform.node(),
-        versions={"tokenmill": importlib.metadata.version("tokenmill")},
+        versions={"tokenmill": installed_version("tokenmill")},
         engine=", ".join(dict.fromkeys(run.engine for run in runs)),
         audited_documents=sum(run.audited_documents for run in runs),
         calibrated_texts=0,
         attempts=[
             Attempt(
-                started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                started=time_now(),
                 workers=1,
                 memory_bytes=0,
                 max_bad=0.0,
@@ -124,7 +123,7 @@ class _Writer:
             (self._folder / name).mkdir()
         for file in manifest.tokenizer.files:
             path = self._view.roots[0].folder / file.name
-            require_whole(path, file)
+            require_digest(path, file.xxh3_128)
             shutil.copyfile(path, self._folder / file.name)
         done = 0
         for shard in self._view.shards:
@@ -144,7 +143,7 @@ class _Writer:
     def _write_shard(self, shard: Shard, parts: Path) -> None:
         for part, file in zip(("bin", "idx", "", "parquet"), shard.entry.files, strict=True):
             if part:
-                require_whole(shard.path(part), file)
+                require_digest(shard.path(part), file.xxh3_128)
         stem = f"{len(self._shards):08d}-000000"
         writer = ShardWriter(parts, stem, self._layout, self._names)
         try:
@@ -188,15 +187,6 @@ class _Writer:
                 no_loss=[[(span["start"], span["stop"]) for span in each or ()] for each in spans],
             )
             yield rows, documents
-
-
-def require_whole(path: Path, file: FileEntry) -> None:
-    """Raise a VerificationError if a file is damaged."""
-    if not path.is_file() or file_digest(path) != file.xxh3_128:
-        why = "its xxh3 digest differs from the one in the manifest"
-        raise VerificationError(
-            "a file of the dataset is damaged", where=str(path), why=why, hint=RESTORE
-        )
 
 
 def _batches(lengths: Int64Array) -> Iterator[tuple[int, int]]:
