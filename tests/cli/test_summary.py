@@ -58,7 +58,7 @@ def test_a_build_shows_what_it_reads_and_six_lines_that_matter(
     corpus, out = tmp_path / "texts.jsonl", tmp_path / "out"
     corpus.write_text('{"text": "known word"}\n{"text": ""}\n{"text": 3}\n')
     command = ["build", corpus, "--tokenizer", tokenizer, "--out", out, "--workers", 1]
-    command += ["--eos", "<eos>", "--max-bad", "50%"]
+    command += ["--eos", "<eos>", "--max-bad", "50%", "--memory", "100GB"]
     assert main([*map(str, command)]) == 0
     shown, said = capsys.readouterr()
     assert said == (

@@ -26,7 +26,7 @@ from tokenmill.core.errors import InternalError
 from tokenmill.core.records import Segments, Sequences
 from tokenmill.packing.figures import Ledger, Totals
 from tokenmill.packing.long_documents import Boundaries
-from tokenmill.packing.options import PackOptions
+from tokenmill.packing.options import MIN_SEQUENCE_LENGTH, PackOptions
 from tokenmill.packing.strategies import contradictions
 from tokenmill.packing.window import PackedWindow, Window, pack_window
 
@@ -65,7 +65,8 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     packing = draw(st.sampled_from(NAMES))
     power = st.sampled_from([1, 2, 4, 8, 16, 32])
-    length = draw(power if packing == "length-buckets" else st.integers(1, 40))
+    least = MIN_SEQUENCE_LENGTH if packing == "streaming" else 1  # its packer is public
+    length = draw(power if packing == "length-buckets" else st.integers(least, 40))
     options = PackOptions(
         sequence_length=length,
         packing=packing,  # type: ignore[arg-type]
