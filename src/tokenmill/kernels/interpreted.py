@@ -12,7 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from numba.core.dispatcher import Dispatcher
 
-from tokenmill.kernels.memory import eight_bytes_at, mapped_array, trailing_zeros
+from tokenmill.kernels.memory import (
+    eight_bytes_at,
+    mapped_array,
+    set_eight_bytes,
+    trailing_zeros,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +101,11 @@ def _eight_bytes_in_python(address: int) -> np.uint64:
     return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
 
+def _set_eight_bytes_in_python(address: int, value: np.uint64) -> int:
+    ctypes.c_uint64.from_address(int(address)).value = int(value)
+    return address
+
+
 def _mapped_array_in_python(address: int, length: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
     buffer: Any = (ctypes.c_char * (int(length) * like.itemsize)).from_address(int(address))
     return np.frombuffer(buffer, like.dtype)
@@ -104,5 +114,6 @@ def _mapped_array_in_python(address: int, length: int, like: npt.NDArray[Any]) -
 _FOR_PYTHON: dict[Any, Callable[..., Any]] = {
     trailing_zeros: _trailing_zeros_in_python,
     eight_bytes_at: _eight_bytes_in_python,
+    set_eight_bytes: _set_eight_bytes_in_python,
     mapped_array: _mapped_array_in_python,
 }

@@ -1,4 +1,4 @@
-"""For compiled functions: read memory at addresses, and the characters of valid UTF-8.
+"""For compiled functions: read and write at addresses, and read the characters of valid UTF-8.
 
 These functions take addresses instead of arrays: counting references to an array would take longer
 than reading a byte. The caller keeps the array alive and checks bounds.
@@ -39,6 +39,16 @@ def _reader(stored: Any, read: Any) -> Any:
         return read(address), generate
 
     return load
+
+
+@intrinsic
+def _set_eight_bytes(_: Any, address: Any, __: Any) -> Any:
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store(arguments[1], pointer, align=1)
+        return arguments[0]
+
+    return types.int64(address, types.uint64), generate
 
 
 @intrinsic
@@ -83,6 +93,9 @@ int32_at = cast("Callable[[int], int]", _reader(types.int32, types.int64))
 
 eight_bytes_at = cast("Callable[[int], np.uint64]", _reader(types.uint64, types.uint64))
 """For compiled functions: read the eight bytes that start at any address."""
+
+set_eight_bytes = cast("Callable[[int, np.uint64], int]", _set_eight_bytes)
+"""For compiled functions: write eight bytes at any address, and return the address."""
 
 prefetch = cast("Callable[[int], int]", _prefetch)
 """For compiled functions: start to load the memory at an address into the processor's cache.

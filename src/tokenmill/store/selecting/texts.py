@@ -1,0 +1,199 @@
+"""The decoded text of documents, shard by shard, in blocks of a few megabytes.
+
+    ids     [BOS the quick EOS] [BOS brown ...]
+    data    "the quickbrown ..."   offsets [0 9 ...]
+
+The text of a document is what the reference decodes from its tokens without special ones. Boundary
+tokens are no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from mmap import MADV_DONTNEED, mmap
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from tokenmill.core.errors import VerificationError
+from tokenmill.core.records import BoolArray, Int64Array, UInt8Array
+from tokenmill.encode.boundaries import offsets_from_lengths
+from tokenmill.encode.token_texts import special_ids, token_texts
+from tokenmill.kernels.interpreted import for_steps
+from tokenmill.kernels.texts import SHORT, UNKNOWN, TokenTexts, write_texts
+from tokenmill.store.canonical import RESTORE
+from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.selecting.places import Place
+from tokenmill.store.stored_reference import decode_stored, open_reference, stored_tokenizer
+
+BLOCK_BYTES = 1 << 22
+TRIED_DOCUMENTS, TRIED_TOKENS = 64, 1 << 12
+"""Documents of a dataset that are also decoded by the reference, and the most tokens of each."""
+
+
+class TextBlock(NamedTuple):
+    """The text of consecutive chosen documents of a shard."""
+
+    documents: Int64Array
+    """Shape (n,): their indices in the shard."""
+    data: UInt8Array
+    """Their text in UTF-8. It is overwritten when the next block is made."""
+    offsets: Int64Array
+    """Shape (n + 1,): document i is `data[offsets[i]:offsets[i + 1]]`."""
+    start: int = 0
+    """If this is a later part of a document: how many bytes of its text precede `data`."""
+    continues: bool = False
+    """Whether the next block has another part of the last document."""
+
+
+class Texts:
+    """Decodes documents of datasets that share a tokenizer.
+
+    Args:
+        dataset: one of the datasets.
+        tokenizer: the tokenizer, if the datasets were built with one written in Python.
+
+    Raises:
+        UserError: the Python tokenizer is missing or differs.
+        VerificationError: the stored tokenizer is not the one that encoded the dataset.
+    """
+
+    def __init__(self, dataset: Dataset, tokenizer: object = None) -> None:
+        self.reference = open_reference(dataset, tokenizer)
+        self._head = len(dataset.manifest.tokenizer.prefix_ids)
+        self._silent = np.array(sorted(special_ids(self.reference)), np.int64)
+        self.table = token_texts(stored_tokenizer(dataset), self.reference)
+        if self.table is not None and not self._agrees(dataset):
+            self.table = None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the reference decodes each document, because its decoder is not a known one."""
+        return self.table is None
+
+    def blocks(
+        self, place: Place, chosen: BoolArray, overlap: int | None = None
+    ) -> Iterator[TextBlock]:
+        """Yield the text of the chosen documents of a shard, shape (num_documents,), in order.
+
+        With an `overlap`, a document that is longer than a block comes in several blocks of its
+        own. Each begins at a character, at least `overlap` bytes before the end of the one before.
+        Without it, memory must hold the text of the longest document twice.
+
+        Raises:
+            VerificationError: a token is not in the vocabulary.
+        """
+        documents = np.flatnonzero(chosen)
+        if len(documents) and self.table is None:
+            yield from self._decoded(place.shard, documents)
+        elif len(documents):
+            edges = self.edges(place.shard, documents)
+            yield from self._written(place.shard, documents, edges, overlap)
+
+    def edges(self, shard: Shard, documents: Int64Array) -> Int64Array:
+        """Return the first token of documents without boundary tokens, and one past the last.
+
+        Shape (n, 2), as indices in the shard.
+        """
+        starts, stops = shard.offsets[documents] + self._head, shard.offsets[documents + 1] - 1
+        return np.stack([np.minimum(starts, stops), stops], axis=1)
+
+    def decoded(self, shard: Shard, document: int, most_tokens: int | None = None) -> bytes:
+        """Return the text of a document as the reference decodes it."""
+        start, stop = self.edges(shard, np.array([document]))[0].tolist()
+        return self.decoded_ids(np.asarray(shard.ids[start:stop][:most_tokens], np.int64))
+
+    def decoded_ids(self, ids: Int64Array) -> bytes:
+        """Return the text of some ids as the reference decodes them, without special tokens."""
+        kept = ids[~np.isin(ids, self._silent)]
+        return decode_stored(self.reference, kept.tolist()).encode(errors="replace")
+
+    def _agrees(self, dataset: Dataset) -> bool:
+        """Whether the table gives the text that the reference gives, on some documents."""
+        shards = [shard for shard in dataset.shards if shard.num_documents]
+        shards = shards[:: -(-len(shards) // TRIED_DOCUMENTS) or 1]
+        for shard in shards:
+            each = max(TRIED_DOCUMENTS // len(shards), 1)
+            documents = shard.chosen[:: -(-len(shard.chosen) // each)]
+            edges = self.edges(shard, documents)
+            edges[:, 1] = np.minimum(edges[:, 1], edges[:, 0] + TRIED_TOKENS)
+            for block in self._written(shard, documents, edges):
+                for document, (start, stop) in zip(
+                    block.documents.tolist(), pairwise(block.offsets.tolist()), strict=True
+                ):
+                    theirs = self.decoded(shard, document, TRIED_TOKENS)
+                    if _shown(block.data[start:stop].tobytes()) != _shown(theirs):
+                        return False
+            shard.release()
+        return True
+
+    def _written(
+        self, shard: Shard, documents: Int64Array, edges: Int64Array, overlap: int | None = None
+    ) -> Iterator[TextBlock]:
+        """Yield the text of documents, written from the table."""
+        table = cast("TokenTexts", self.table)
+        slack = table.slack
+        write = for_steps(write_texts, int((edges[:, 1] - edges[:, 0]).sum()))
+        size = max(BLOCK_BYTES, 2 * (overlap or 0) + SHORT)
+        out = np.empty(size + slack, np.uint8)
+        ends, place = np.zeros(len(documents), np.int64), np.array([0, -1, 0])
+        first = start = 0
+        while first < len(documents):
+            status = write(np.asarray(shard.ids), edges, table, slack, out, ends, place)
+            done, token, filled = place.tolist()
+            if status == UNKNOWN:
+                raise _unknown(shard, int(shard.ids[token]))
+            if done > first:
+                offsets = np.append(0, ends[first:done])
+                kept = int(offsets[-1])
+                yield TextBlock(documents[first:done], out[:kept], offsets, start)
+                first, start = done, 0
+            elif overlap is None:
+                out = np.concatenate([out, np.empty_like(out)])
+                continue
+            else:
+                stop = _character(out, filled - 1)  # it may be unfinished
+                yield TextBlock(
+                    documents[first : first + 1], out[:stop], np.array([0, stop]), start, True
+                )
+                kept = _character(out, stop - overlap)
+                start += kept
+            place[2] = filled - kept
+            out[: filled - kept] = out[kept:filled]
+            cast("mmap", shard.ids.base).madvise(MADV_DONTNEED)
+
+    def _decoded(self, shard: Shard, documents: Int64Array) -> Iterator[TextBlock]:
+        """Yield the text of documents, decoded by the reference."""
+        texts: list[bytes] = []
+        size = first = 0
+        for stop, document in enumerate(documents.tolist(), 1):
+            texts.append(self.decoded(shard, document))
+            size += len(texts[-1])
+            if size >= BLOCK_BYTES or stop == len(documents):
+                offsets = offsets_from_lengths([len(text) for text in texts])
+                data = np.frombuffer(b"".join(texts), np.uint8)
+                yield TextBlock(documents[first:stop], data, offsets)
+                texts, size, first = [], 0, stop
+
+
+def _character(data: UInt8Array, place: int) -> int:
+    """Return where the character begins that has a byte at `place`; `place` if none does."""
+    for start in range(place, max(place - 4, -1), -1):
+        if data[start] & 0xC0 != 0x80:
+            return start
+    return place
+
+
+def _shown(text: bytes) -> str:
+    """Text without a cut character at its end: libraries differ in how they show its bytes."""
+    return text.decode(errors="replace").rstrip("\ufffd")
+
+
+def _unknown(shard: Shard, number: int) -> VerificationError:
+    return VerificationError(
+        "cannot decode token ids of the dataset",
+        where=str(shard.path("bin")),
+        why=f"the vocabulary has no token {number}",
+        hint=RESTORE,
+    )
