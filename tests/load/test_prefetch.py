@@ -95,7 +95,7 @@ def test_the_report_of_a_mixture_is_that_of_the_batches_that_were_taken(
 def test_a_phase_that_is_added_within_the_loop_counts_at_once(anew: Open) -> None:
     def lengths(prefetch: int) -> list[Any]:
         (batches,) = anew()
-        dataset = batches._readers[0].dataset
+        dataset = batches._sources[0].dataset
         plan = tokenmill.open_plan(dataset, "packed")
         curriculum = Curriculum.of_plan(plan, dataset, batch_size=4)
         loader = Loader(dataset.batches(plan, curriculum=curriculum), prefetch)

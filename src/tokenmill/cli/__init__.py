@@ -29,6 +29,7 @@ COMMANDS = {
     "verify": "check every digest and count; optionally encode the sources again and compare",
     "inspect": "show a dataset, its documents, or a plan and its sequences",
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
+    "amend": "change the shares, data or batch size of a training run from a step on",
     "select": "choose documents of datasets, or merge datasets, without copying a token",
     "diff": "show how two datasets differ in sources, documents, tokens and options",
     "cp": "copy a dataset and its plans between folders and buckets",

@@ -86,6 +86,8 @@ def _described(kind: Any, metas: list[Meta]) -> str:
 def _list_of(kind: Any, needs_one: bool) -> str:
     if is_literal(kind):
         return f"one or several of {', '.join(map(str, typing.get_args(kind)))}"
+    if typing.get_origin(kind) is tuple:
+        return "a list of pairs"
     what = {str: "text", int: "whole number"}.get(kind)
     if what is None:
         return ""

@@ -11,6 +11,7 @@ from itertools import islice
 from tokenmill.core.records import Int64Array
 from tokenmill.load.rows.block_cache import BlockCache
 from tokenmill.load.rows.reader import RowReader
+from tokenmill.load.sources import Sources
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 
 SequencesOf = Callable[[GlobalBatch, int], Int64Array]
@@ -30,9 +31,9 @@ class ReadAhead:
     copy of the schedule, because a mixture can only be at one step at a time.
     """
 
-    def __init__(self, readers: Sequence[RowReader], schedule: Schedule) -> None:
-        self._readers, self._schedule = readers, schedule
-        origins = [reader.dataset.origin for reader in readers]
+    def __init__(self, sources: Sources, schedule: Schedule) -> None:
+        self._sources, self._schedule = sources, schedule
+        origins = [reader.dataset.origin for reader in sources.present]
         self._most = max((each.prefetch_steps for each in origins if each is not None), default=0)
         self._is_local = not any(origins)
         self._pid = os.getpid()
@@ -43,7 +44,7 @@ class ReadAhead:
         """The steps after the announced ones. Only their shards have been announced."""
 
     def __reduce__(self) -> tuple[type[ReadAhead], tuple[object, ...]]:
-        return type(self), (self._readers, self._schedule)
+        return type(self), (self._sources, self._schedule)
 
     def before(self, step: int, stride: int, sequences_of: SequencesOf) -> None:
         """Announce a step that is about to be read, and every `stride`-th step after it.
@@ -98,7 +99,7 @@ class ReadAhead:
             self._last += stride
             rows = [
                 (reader, sequences_of(whole, number), whole.row_length)
-                for number, reader in enumerate(self._readers)
+                for number, reader in self._sources
                 if reader.cache is not None
             ]
             for reader, sequences, row_length in rows:
@@ -123,7 +124,7 @@ class ReadAhead:
         return True
 
     def _caches(self) -> list[BlockCache]:
-        return [reader.cache for reader in self._readers if reader.cache is not None]
+        return [each.cache for each in self._sources.present if each.cache is not None]
 
 
 def _blocks_of(rows: Sequence[_Rows]) -> list[_Blocks]:

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,10 +26,12 @@ from tokenmill.core.values import counted
 from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
 from tokenmill.load.fill_in_middle import CUTS_ROWS, OUTCOME_NAMES, Infilling
+from tokenmill.load.legs import amended, at_step, chain_of, sources_of, with_epochs, with_shares
 from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
 from tokenmill.load.rows.reader import RowReader, Rows
-from tokenmill.load.state import LoaderState, check_state, describe_source
+from tokenmill.load.sources import Sources
+from tokenmill.load.state import LoaderState, check_state
 from tokenmill.load.stats import Meter, Timed
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.load.steps.schedule import (
@@ -79,7 +81,10 @@ class Batches:
                     why=f"it has {num_rows} rows, and there are {self.world_size} ranks",
                     hint="use a global batch size that is a multiple of the number of ranks",
                 )
-        self._readers, self._size = list(readers), size
+        self._sources, self._size = Sources(readers, schedule.source_names), size
+        self._made_of = self._sources, schedule
+        self._run: LoaderState | None = None
+        """The state that the run was amended in last."""
         self.schedule = schedule
         """The sequences of each step. For a mixture, `report()` describes its sources."""
         self.order, self.options, self._seed = order, options, order.seed
@@ -87,10 +92,10 @@ class Batches:
         """The step of the next batch."""
         self._num_resumed = 0
         self.meter = Meter()
-        self._ahead = ReadAhead(self._readers, schedule)
+        self._ahead = ReadAhead(self._sources, schedule)
         self._infilling: Infilling | None = None
         if options.fill_in_middle is not None:
-            self._infilling = Infilling(options.fill_in_middle, self._readers, order.seed)
+            self._infilling = Infilling(options.fill_in_middle, list(readers), order.seed)
         keep_metrics(self.meter, self.stats, order.metrics, self.rank, self.world_size)
 
     def __len__(self) -> int:
@@ -113,7 +118,8 @@ class Batches:
     def card(self, title: str) -> Html:
         """The next step, the size of a batch and where its rows come from, for notebooks."""
         steps, rows = self.schedule.num_steps, " or ".join(map(str, self.schedule.row_counts))
-        plans = [f"{each.dataset.location}, plan {each.plan.folder.name}" for each in self._readers]
+        readers = self._sources.present
+        plans = [f"{each.dataset.location}, plan {each.plan.folder.name}" for each in readers]
         facts = [
             ("step", f"{self.step:,}" + ("" if steps is None else f" of {steps:,}")),
             ("batch", f"{rows} rows, for rank {self.rank} of {self.world_size}"),
@@ -175,9 +181,9 @@ class Batches:
     def twin(self) -> Batches:
         """Return the same batches for another thread, from the next step on, with its own files."""
         twin = copy.copy(self)
-        twin._readers = [reader.twin() for reader in self._readers]
+        twin._sources = self._sources.twin()
         twin.schedule = copy.copy(self.schedule)
-        twin._ahead = ReadAhead(twin._readers, twin.schedule)
+        twin._ahead = ReadAhead(twin._sources, twin.schedule)
         twin.meter = Meter()
         return twin
 
@@ -214,7 +220,7 @@ class Batches:
     @property
     def bytes_fetched(self) -> int:
         """Bytes that this process has downloaded from buckets since the datasets were opened."""
-        origins = [reader.dataset.origin for reader in self._readers]
+        origins = [reader.dataset.origin for reader in self._sources.present]
         return sum(each.num_bytes for each in {each.fetcher for each in origins if each})
 
     def every(self, stride: int, first: int) -> Iterator[Batch]:
@@ -261,7 +267,7 @@ class Batches:
         """
         whole, dealt = self.rows_of_ranks(step)
         found: list[SegmentOrigin] = []
-        for number, reader in enumerate(self._readers):
+        for number in np.unique(whole.sources).tolist():
             places = [
                 (rank, row, int(place))
                 for rank, rows in enumerate(dealt)
@@ -280,7 +286,7 @@ class Batches:
                 }
                 for rank, row, place in places
             ]
-            found += origins(reader.dataset, layout, described)
+            found += origins(self._sources[number].dataset, layout, described)
         return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
 
     def rows_of_ranks(self, step: int) -> tuple[GlobalBatch, Int64Array]:
@@ -308,25 +314,70 @@ class Batches:
         if self.order.restart:
             why = "each pass starts at the first step, because restart=True"
             raise UserError("cannot load a state into this loader", why=why)
-        found = check_state(state, self._state(self.step))
-        self.schedule.resume(found.step, found.progress)
-        self.step, self.meter.place = found.step, None
+        self._enter(check_state(state, self._own_state()))
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Change shares of a mixture from the next step on, which begins a new leg of the run.
+
+        All ranks must make the same call before the same step. A state names all legs, so a run
+        can be replayed. To resume, open the mixture with any shares: those of the state hold.
+
+        Args:
+            shares: shares by the names of sources, or their numbers if they have no names. They
+                are relative to those of the other sources, which stay as they are.
+
+        Raises:
+            UserError: there is no such source, a share is invalid, or this is no mixture.
+        """
+        state = self._state(self.step)
+        if "shares" not in state.order:
+            raise UserError("cannot set shares", why="the loader is not one of a mixture")
+        changed = with_shares(sources_of(state), shares)
+        self._enter(amended(state, changed, set_shares=True))
+
+    def _enter(self, state: LoaderState) -> None:
+        """Go on from a state that fits."""
+        sources, schedule = self._made_of
+        self._run = None
+        if state.legs:
+            state = with_epochs(state, schedule.source_epochs)
+            self._run = state
+            sources = sources.of_run(state.sources, state.legs[-1].sources)
+            schedule = chain_of(state, sources)
+        if state.step > (state.legs[-1].first_step if state.legs else -1):
+            schedule.resume(state.step, state.progress)
+        self._sources, self.schedule = sources, schedule
+        self._ahead = ReadAhead(sources, schedule)
+        self.step, self.meter.place = state.step, None
         self._num_resumed += 1
 
-    def _state(self, step: int) -> LoaderState:
+    def _own_state(self, step: int | None = None) -> LoaderState:
+        """Return what the loader was opened with, and the progress at a step if one is given."""
+        sources, schedule = self._made_of
         return LoaderState(
-            step=step,
+            step=step or 0,
             seed=self._seed,
-            global_batch={"rows": self._size.rows, "tokens": self._size.tokens},
-            sources=[describe_source(reader) for reader in self._readers],
-            order=self.schedule.identity(),
+            global_batch=self._size.as_values(),
+            sources=sources.states,
+            order=schedule.identity(),
             labels=self._label_options(),
-            progress=self.schedule.progress(step),
+            progress={} if step is None else schedule.progress(step),
+            epochs=schedule.source_epochs,
+            ranks=self.world_size,
         )
+
+    def _state(self, step: int) -> LoaderState:
+        if self._run is None:
+            return self._own_state(step)
+        found = at_step(self._run, step, self.world_size)
+        if step > (found.legs[-1].first_step if found.legs else -1):
+            progress = self.schedule.progress(step)
+            found = msgspec.structs.replace(found, progress=progress)
+        return found
 
     def _label_options(self) -> dict[str, Any]:
         """Return the options that decide labels, as plain values."""
-        options = [self._readers[0].targets, self.options.masked_lm]
+        options = [self._sources.present[0].targets, self.options.masked_lm]
         labels, masked_lm = msgspec.json.decode(msgspec.json.encode(options))
         options_of_labels = {**labels, "masked_lm": masked_lm}
         if self._infilling is not None:
@@ -365,9 +416,9 @@ class Batches:
         if world_size == 1 or not self.order.even_attention:
             return np.arange(num_rows).reshape(world_size, -1)
         costs = np.empty(num_rows, np.int64)
-        for number, reader in enumerate(self._readers):
+        for number in np.unique(whole.sources).tolist():
             inside = whole.sources == number
-            costs[inside] = attention_costs(reader.plan, whole.sequences[inside])
+            costs[inside] = attention_costs(self._sources[number].plan, whole.sequences[inside])
         return deal(costs, world_size)
 
     def _content(
@@ -389,7 +440,8 @@ class Batches:
         options = self.options
         if columns is not None:
             options = BatchOptions(columns=columns, masked_lm=options.masked_lm)
-        most_segments = max(reader.most_segments for reader in self._readers)
+        numbers = self._sources.numbers if whole.possible is None else whole.possible
+        most_segments = max(self._sources[number].most_segments for number in numbers)
         return BatchContent(
             rows=rows,
             most_segments=len(chosen) * (most_segments + times - 1),
@@ -399,14 +451,14 @@ class Batches:
 
     def _read(self, whole: GlobalBatch, chosen: Int64Array) -> tuple[Rows, Layout]:
         """Read the chosen rows of a global batch, in their order."""
-        if len(self._readers) == 1:
-            return self._read_from(0, whole, chosen)
+        numbers = np.unique(whole.sources[chosen]).tolist()
+        if len(numbers) == 1:
+            return self._read_from(numbers[0], whole, chosen)
         parts, places = [], []
-        for number in range(len(self._readers)):
+        for number in numbers:
             inside = np.flatnonzero(whole.sources[chosen] == number)
-            if len(inside):
-                parts.append(self._read_from(number, whole, chosen[inside]))
-                places.append(inside)
+            parts.append(self._read_from(number, whole, chosen[inside]))
+            places.append(inside)
         return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
             [layout for _, layout in parts], places
         )
@@ -415,7 +467,7 @@ class Batches:
         self, number: int, whole: GlobalBatch, chosen: Int64Array
     ) -> tuple[Rows, Layout]:
         """Read the chosen rows of a global batch, which all belong to one reader."""
-        reader, sequences = self._readers[number], whole.sequences[chosen]
+        reader, sequences = self._sources[number], whole.sequences[chosen]
         found = reader.read_layout(sequences, whole.row_length)
         if self._infilling is None:
             return found

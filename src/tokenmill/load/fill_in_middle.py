@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from tokenmill.kernels.infilling import Cutting, Sentinels
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.load.rows.provenance import AS_STORED, OUTCOMES, Layout, outcome
 from tokenmill.load.rows.reader import RowReader, Rows
+from tokenmill.load.state import decoded
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import open_reference
 
@@ -69,6 +70,18 @@ class FillInMiddle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     suffix: Token = None
     end: Token = None
     """Token that ends the middle, before the document's EOS. None: EOS ends it, also at a cut."""
+
+    @staticmethod
+    def of_identity(identity: Any) -> FillInMiddle:
+        """Return the options of an `Infilling` with this identity.
+
+        Raises:
+            UserError: it is not one.
+        """
+        named = {name: value for name, value in dict(identity).items() if name != "eos"}
+        if named.get("end") == -1:
+            del named["end"]
+        return decoded(named, FillInMiddle, "a loader")
 
 
 class Infilling:

@@ -6,7 +6,7 @@ import mmap
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NoReturn, TypedDict, Unpack
@@ -321,6 +321,20 @@ class Loader(TensorSource):
     def digest(self, step: int) -> str:
         """Return the SHA-256 of the global batch of a step: see `Batches.digest`."""
         return self.batches.digest(step)
+
+    def set_shares(self, shares: Mapping[str, float]) -> None:
+        """Change shares of a mixture from the next step on: see `Batches.set_shares`.
+
+        Batches that were prepared in advance are prepared again.
+
+        Raises:
+            UserError: there is no such source, or workers of a DataLoader prepare the batches.
+        """
+        if get_worker_info() is not None or self._passes.has_begun:
+            why = "workers of a DataLoader have prepared the next batches already"
+            hint = "iterate over the loader itself: its thread prepares batches, too"
+            raise UserError("cannot set shares", why=why, hint=hint)
+        self.batches.set_shares(shares)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """Return the state to resume at a step, by default the next: see `Batches.state_dict`."""

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.core.options import make_structs
 from tokenmill.load.batches import Batches
-from tokenmill.load.columns import BatchOptions
-from tokenmill.load.fill_in_middle import CUTS_ROWS
+from tokenmill.load.columns import BatchOptions, MaskedLM
+from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
+from tokenmill.load.legs import sources_of
 from tokenmill.load.rows.reader import RowReader, Targets
+from tokenmill.load.sources import open_source
+from tokenmill.load.state import LegOrder, LoaderState, decoded
 from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.schedule import BatchSize, OrderOptions, PlanSchedule, Schedule
@@ -102,6 +106,47 @@ def mix_batches(
         RowReader(source.dataset, source.plan, targets, np.dtype(np.int64)) for source in sources
     ]
     return Batches(readers, schedule, size, order, content)
+
+
+def open_run(state: LoaderState, datasets: Sequence[Dataset] = ()) -> Batches:
+    """Return the batches of a state's run for one rank, with their data from where it was.
+
+    Args:
+        state: the state of a loader.
+        datasets: open datasets, for data that has moved.
+
+    Raises:
+        UserError: data is missing, or the state is one of a curriculum.
+    """
+    if "curriculum" in state.progress:
+        why = "it does not say the seed of the curriculum's order"
+        hint = "open its loader, and call explain(step)"
+        raise UserError("cannot open the run of a curriculum by its state", why=why, hint=hint)
+    options: dict[str, Any] = {"rank": 0, "world_size": 1, "seed": state.seed}
+    labels = dict(state.labels)
+    if (masked := labels.pop("masked_lm", None)) is not None:
+        options["masked_lm"] = decoded(masked, MaskedLM, "a loader")
+    if "fill_in_middle" in labels:
+        options["fill_in_middle"] = FillInMiddle.of_identity(labels.pop("fill_in_middle"))
+    options |= labels
+    order = LegOrder.of(state.order)
+    options["shuffle"] = order.shuffle
+    size = decoded(state.global_batch, BatchSize, "a loader")
+    options |= {"global_batch_size": size.rows} if size.rows else {"tokens_per_batch": size.tokens}
+    sources = sources_of(state)
+    opened: list[Dataset] = list(datasets)
+    mixed = []
+    for source in sources:
+        dataset, plan = open_source(source.state, opened)
+        opened.append(dataset)
+        mixed.append(source.opened(dataset, plan))
+    if order.shares:
+        batches = mix_batches(mixed, when_one_ends=order.when_one_ends, **options)
+    else:
+        only = mixed[0]
+        batches = open_batches(only.dataset, only.plan, epochs=only.epochs, **options)
+    batches.load_state_dict(msgspec.to_builtins(state))
+    return batches
 
 
 def make_options(kinds: tuple[type[Any], ...], options: dict[str, Any]) -> tuple[Any, ...]:

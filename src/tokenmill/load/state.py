@@ -1,58 +1,254 @@
-"""The state of a loader: a step, and everything that its batches depend on."""
+"""The state of a loader: a step, and everything that its batches depend on.
+
+A run is a list of legs. A leg begins at a step, and has its own sources, shares and batch size.
+Each source goes on in a leg where it was before. A run that was never amended has one leg, which
+the state describes; otherwise, `legs` has all of them, and the state describes the last one.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import OutputConflictError, UserError
+from tokenmill.core.paths import local_path, output_path, read_bounded
 from tokenmill.load.rows.reader import RowReader
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.files import write_atomically
+from tokenmill.store.plan import Plan
 
 STATE_VERSION = 1
+MOST_BYTES = 64 << 20
+"""Most bytes of a state that is read from a file."""
 T = TypeVar("T")
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
+
+class SourceState(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The identity of a source, and where it was last."""
+
+    dataset: str
+    """Id of the dataset or view."""
+    tokenizer: str
+    """SHA-256 of its tokenizer."""
+    plan: str
+    """Id of the plan."""
+    name: str = ""
+    """Name in a mixture."""
+    location: str = ""
+    """Folder or bucket of the dataset."""
+    plan_name: str = ""
+    """Name of the plan in its dataset, or its folder."""
+
+
+class Given(msgspec.Struct, frozen=True, array_like=True):
+    """What a source gave before a leg."""
+
+    rows: list[Count] = []
+    """Rows of each row length, in ascending order. Empty if there were none."""
+    tokens: Count | None = 0
+    """Tokens without padding; None if nobody has counted them."""
+    lag: Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)] = 0
+    """See `MixtureSchedule`."""
+
+
+class LegOrder(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The settings of a leg's order. A plan alone has only `shuffle`."""
+
+    shuffle: Literal["global", "blocks", "none"] = "global"
+    when_one_ends: Literal["stop", "go on"] = "stop"
+    shares: list[float | list[tuple[Count, float]]] = []
+    """Share of each source, or points (step, share)."""
+    tokens: list[int | None] = []
+    """Tokens after which each source ends. Empty: none does."""
+
+    @staticmethod
+    def of(order: dict[str, Any]) -> LegOrder:
+        """Return the settings of a state's order.
+
+        Raises:
+            UserError: they are not those of a plan or a mixture.
+        """
+        values = dict(order)
+        points = values.get("shares", [])
+        if isinstance(points, list):
+            values["shares"] = [
+                each[0][1] if isinstance(each, list) and len(each) == 1 else each for each in points
+            ]
+        if not any(values.get("tokens", [])):
+            values.pop("tokens", None)
+        return decoded(values, LegOrder, "a loader")
+
+    def as_values(self) -> dict[str, Any]:
+        """Return them as in the state of a loader."""
+        values: dict[str, Any] = {"shuffle": self.shuffle}
+        if self.shares:
+            values["when_one_ends"] = self.when_one_ends
+            values["shares"] = [[list(point) for point in each] for each in self.points]
+            values["tokens"] = self.tokens or [None] * len(self.shares)
+        return values
+
+    @property
+    def points(self) -> list[list[tuple[int, float]]]:
+        """The shares as points (step, share); a constant share is one point."""
+        return [each if isinstance(each, list) else [(0, each)] for each in self.shares]
+
+
+class Leg(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A part of a run with the same sources, shares and batch size."""
+
+    first_step: Count
+    sources: Annotated[list[Count], Meta(min_length=1)]
+    """Numbers among the sources of the run."""
+    global_batch: dict[str, Any]
+    order: LegOrder
+    epochs: list[Annotated[int, Meta(ge=1)] | None] = []
+    """Epochs after which each source ends; None: never. Empty: one each."""
+    ranks: Annotated[int, Meta(ge=1)] = 1
+    """Ranks that shared a global batch when the leg ended. They do not change its rows."""
+    set_shares: bool = False
+    """Whether the trainer set the shares. Then they need not be passed to resume."""
+    given: list[Given] = []
+    """What each source of the run gave before, by number; of the last leg only, because it
+    follows from the legs before."""
 
 
 class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The step to resume at, and the identity of the data and its order."""
 
     version: int = STATE_VERSION
-    step: Annotated[int, Meta(ge=0)]
+    step: Count
     seed: int
-    global_batch: dict[str, int | None]
-    """Size in rows or in tokens."""
-    sources: list[dict[str, str]]
-    """The ids of each source's dataset and plan, and the digest of its tokenizer."""
+    global_batch: dict[str, Any]
+    """Size in rows or in tokens: a number, or points (step, size) of a ramp."""
+    sources: list[SourceState]
+    """All sources of the run, in the order in which legs name them first."""
     order: dict[str, Any]
     """Settings that the order depends on."""
     labels: dict[str, Any]
     """Settings that decide the labels."""
     progress: dict[str, Any]
     """Progress that does not follow from the step alone."""
+    epochs: list[int | None] = []
+    """Epochs after which each source ends."""
+    ranks: int = 1
+    """Ranks that shared a global batch."""
+    legs: list[Leg] = []
+    """All legs of an amended run; else empty."""
+
+    @property
+    def present(self) -> list[SourceState]:
+        """The sources of the last leg."""
+        if not self.legs:
+            return self.sources
+        return [self.sources[number] for number in self.legs[-1].sources]
 
 
-def describe_source(reader: RowReader) -> dict[str, str]:
+def describe_source(reader: RowReader, name: str = "") -> SourceState:
     """Return the identity of the data that a reader reads."""
-    return {
-        "dataset": reader.dataset.manifest.dataset_id,
-        "tokenizer": reader.dataset.manifest.tokenizer.sha256,
-        "plan": reader.plan.manifest.plan_id,
-    }
+    return describe_plan(reader.dataset, reader.plan, name)
 
 
-def check_state(values: dict[str, Any], own: LoaderState) -> LoaderState:
+def describe_plan(dataset: Dataset, plan: Plan, name: str = "") -> SourceState:
+    """Return the identity of a plan and its dataset."""
+    location, plan_name = dataset.location, plan.folder.name
+    if dataset.origin is None:
+        location = str(Path(location).absolute())
+    if plan.folder.parent != dataset.folder / "plans":
+        plan_name = str(plan.folder.absolute())
+    return SourceState(
+        dataset=dataset.manifest.dataset_id,
+        tokenizer=dataset.manifest.tokenizer.sha256,
+        plan=plan.manifest.plan_id,
+        name=name,
+        location=location,
+        plan_name=plan_name,
+    )
+
+
+def checked_state(values: Any) -> LoaderState:
+    """Return a state as a struct, if its legs fit together.
+
+    Raises:
+        UserError: it is not the state of a loader.
+    """
+    found = decoded(values, LoaderState, "a loader")
+    steps = [leg.first_step for leg in found.legs]
+    numbers = [number for leg in found.legs for number in leg.sources]
+    lists = [
+        len(each.sources) in {len(each.order.shares), 1}
+        and len(each.epochs) in {0, len(each.sources)}
+        and len(each.order.tokens) in {0, len(each.sources)}
+        for each in found.legs
+    ]
+    if found.legs and (
+        steps[0] != 0
+        or steps != sorted(set(steps))
+        or steps[-1] > found.step
+        or max(numbers, default=0) >= len(found.sources)
+        or not all(lists)
+    ):
+        raise UserError("not the state of a loader", why="its legs do not fit together")
+    return found
+
+
+def read_state(path: str | Path) -> LoaderState:
+    """Return the state in a JSON file.
+
+    Raises:
+        UserError: there is no such file, or it does not hold the state of a loader.
+    """
+    place = local_path(path, "a state")
+    try:
+        values = msgspec.json.decode(read_bounded(place, MOST_BYTES, "the state"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        hint = "save it with json.dump(loader.state_dict(), file)"
+        raise UserError(
+            "the state is no JSON", where=str(place), why=str(error), hint=hint
+        ) from None
+    return checked_state(values)
+
+
+def write_state(state: LoaderState, path: str | Path) -> None:
+    """Write a state to a new JSON file.
+
+    Raises:
+        OutputConflictError: the file exists.
+        StorageError: it cannot be written.
+    """
+    place = output_path(path, "the state")
+    if place.exists():
+        hint = "give a new name: a state is small, and the old one can be resumed again"
+        raise OutputConflictError("the file of the state exists", where=str(place), hint=hint)
+    write_atomically(place, msgspec.json.format(msgspec.json.encode(state), indent=2))
+
+
+def check_state(values: Any, own: LoaderState) -> LoaderState:
     """Return the state in `values`, if training can resume from it.
 
     Raises:
         UserError: it cannot. The message lists what differs.
     """
-    found = decoded(values, LoaderState, "a loader")
+    found = checked_state(values)
+    there, here = _settings(found), _settings(own)
+    if found.legs and found.legs[-1].set_shares:
+        there.pop("shares", None)
+        here.pop("shares", None)
     hint = (
         "open the same dataset and plan, with the same order and global_batch_size; ranks and "
-        "workers may differ"
+        "workers may differ. To go on with other data, shares or sizes, amend the state: "
+        "tokenmill.amend"
     )
-    refuse_another("loader", _settings(found), _settings(own), hint)
+    refuse_another("loader", there, here, hint)
     return found
 
 
@@ -60,14 +256,15 @@ def _settings(state: LoaderState) -> dict[str, Any]:
     """Return everything that must not change, by the names that messages use."""
     settings: dict[str, Any] = {"version": state.version, "seed": state.seed}
     settings |= {f"{name} of a global batch": size for name, size in state.global_batch.items()}
-    settings["sources"] = len(state.sources)
-    for number, source in enumerate(state.sources):
-        of = f" of source {number}" if len(state.sources) > 1 else ""
-        settings |= {f"{name}{of}": source.get(name) for name in ("dataset", "tokenizer", "plan")}
+    settings["sources"] = len(state.present)
+    for number, source in enumerate(state.present):
+        of = f" of source {number}" if len(state.present) > 1 else ""
+        names = ("dataset", "tokenizer", "plan")
+        settings |= {f"{name}{of}": getattr(source, name) for name in names}
     return settings | dict(sorted(state.order.items())) | dict(sorted(state.labels.items()))
 
 
-def decoded(values: dict[str, Any], kind: type[T], of: str) -> T:
+def decoded(values: Any, kind: type[T], of: str) -> T:
     """Return a state as a struct.
 
     Raises:

@@ -400,12 +400,12 @@ def plan_of_state(dataset: Dataset, state: LoaderState) -> Plan:
     Raises:
         UserError: the state is of another dataset, or of a plan that is not there.
     """
-    ids = [source["dataset"] for source in state.sources]
+    ids = [source.dataset for source in state.present]
     where = f"{dataset.location}, dataset {dataset.manifest.dataset_id}"
     if dataset.manifest.dataset_id not in ids:
         why = f"it names {', '.join(ids)}"
         raise UserError("the state belongs to another dataset", where=where, why=why)
-    wanted = state.sources[ids.index(dataset.manifest.dataset_id)]["plan"]
+    wanted = state.present[ids.index(dataset.manifest.dataset_id)].plan
     for name in dataset.plans:
         plan = open_plan(dataset, name)
         if plan.manifest.plan_id == wanted:

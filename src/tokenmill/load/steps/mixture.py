@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-import xxhash
 from msgspec import Meta
 
 from tokenmill.core.errors import UserError
@@ -31,7 +30,9 @@ from tokenmill.load.steps.schedule import (
     BatchSize,
     GlobalBatch,
     Schedule,
+    Start,
     only_row_length,
+    seed_of_source,
     token_counts,
 )
 from tokenmill.store.dataset import Dataset
@@ -103,7 +104,7 @@ class SourceReport:
     has_ended: bool
 
 
-class _Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MixtureProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The position of a mixture before a step. Lists have one value per source."""
 
     step: Count
@@ -127,7 +128,9 @@ class MixtureSchedule(Schedule):
     shuffle: Shuffle = "global"
     when_one_ends: Literal["stop", "go on"] = "stop"
     """Stop with the first source that ends, or give its share to the others."""
-    _progress: _Progress = field(init=False)
+    start: Start | None = None
+    """Where the mixture begins, if it is not the first leg of a run."""
+    _progress: MixtureProgress = field(init=False)
 
     def __post_init__(self) -> None:
         _check(self.sources)
@@ -135,18 +138,26 @@ class MixtureSchedule(Schedule):
             why = f"got {self.when_one_ends!r}"
             raise UserError("when_one_ends must be 'stop' or 'go on'", why=why)
         self._row_length = only_row_length(self.sources[0].plan)
-        self._num_rows = self.size.rows_of(self._row_length)
-        if self._num_rows < 1:
+        if min(self.row_counts) < 1:
             why = f"it has {self.size.tokens} tokens, and a row has {self._row_length}"
             raise UserError("the global batch is smaller than a row", why=why)
+        start = self.start or Start.of_run(len(self.sources))
         self._orders = [
-            Order(steps_of(source.plan), self._seed_of(number), self.shuffle)
-            for number, source in enumerate(self.sources)
+            Order(steps_of(source.plan), seed_of_source(self.seed, number), self.shuffle)
+            for number, source in zip(start.numbers, self.sources, strict=True)
         ]
         names = [source.name or str(number) for number, source in enumerate(self.sources)]
         is_unique = len({*names}) == len(names)
         self.source_names = names if is_unique else [str(number) for number in range(len(names))]
-        self._begin_at(_at_start(len(self.sources)))
+        rows = [sum(given) for given in start.rows]
+        self._first = MixtureProgress(
+            step=start.step, rows=rows, tokens=start.tokens, lags=start.lags
+        )
+        self._begin_at(self._first)
+
+    @property
+    def source_epochs(self) -> list[int | None]:
+        return [source.epochs for source in self.sources]
 
     @property
     def num_steps(self) -> int | None:
@@ -154,7 +165,7 @@ class MixtureSchedule(Schedule):
 
     @property
     def row_counts(self) -> list[int]:
-        return [self._num_rows]
+        return [rows for _, rows in self.size.ramp_of(self._row_length)]
 
     @property
     def rows_left(self) -> int:
@@ -206,7 +217,7 @@ class MixtureSchedule(Schedule):
         return {
             "shuffle": self.shuffle,
             "when_one_ends": self.when_one_ends,
-            "shares": [[list(point) for point in _points(source)] for source in self.sources],
+            "shares": [[list(point) for point in points(source)] for source in self.sources],
             "tokens": [source.tokens and int(source.tokens) for source in self.sources],
         }
 
@@ -222,7 +233,7 @@ class MixtureSchedule(Schedule):
         Raises:
             UserError: it does not belong to a mixture with the same number of sources.
         """
-        found = decoded(progress, _Progress, "a mixture")
+        found = decoded(progress, MixtureProgress, "a mixture")
         sizes = {len(found.rows), len(found.tokens), len(found.lags)}
         if sizes != {len(self.sources)} or found.step > step:
             raise UserError("the state belongs to another mixture")
@@ -232,7 +243,7 @@ class MixtureSchedule(Schedule):
         return self._progress
 
     def follow(self, standing: object) -> None:
-        assert isinstance(standing, _Progress)
+        assert isinstance(standing, MixtureProgress)
         self._progress = standing
         self._keep(standing)
 
@@ -243,26 +254,21 @@ class MixtureSchedule(Schedule):
         found._kept = dict(self._kept)
         return found
 
-    def _begin_at(self, progress: _Progress) -> None:
+    def _begin_at(self, progress: MixtureProgress) -> None:
         self._start = self._before_last = self._progress = progress
-        self._last: tuple[_Progress, GlobalBatch] | None = None
+        self._last: tuple[MixtureProgress, GlobalBatch] | None = None
         """The last computed batch, and the position after it."""
-        self._kept = {0: _at_start(len(self.sources))}
+        self._kept = {self._first.step: self._first}
         """Positions before some steps, one for each `_interval` steps."""
         self._interval = 1
 
-    def _keep(self, progress: _Progress) -> None:
+    def _keep(self, progress: MixtureProgress) -> None:
         if progress.step % self._interval == 0:
             self._kept[progress.step] = progress
         if len(self._kept) > MOST_KEPT:
             self._interval *= 2
             kept = self._kept.items()
             self._kept = {step: each for step, each in kept if step % self._interval == 0}
-
-    def _seed_of(self, number: int) -> int:
-        if number == 0:  # alone, a source has the order of its plan
-            return self.seed
-        return xxhash.xxh3_64_intdigest(f"{self.seed} source {number}".encode())
 
     def _go_to(self, step: int) -> None:
         """Move to a step, or to the end."""
@@ -275,7 +281,8 @@ class MixtureSchedule(Schedule):
 
     def _advance(self) -> GlobalBatch | None:
         """Return the next step's rows, or None if there are too few."""
-        now, count = self._progress, self._num_rows
+        now = self._progress
+        count = self.size.rows_of(self._row_length, now.step)
         candidates, epochs, tokens = np.zeros((3, len(self.sources), count), np.int64)
         room = np.zeros((len(self.sources), 2), np.int64)
         for number, source in enumerate(self.sources):
@@ -292,7 +299,7 @@ class MixtureSchedule(Schedule):
         if len(chosen) < count:
             return None
         given = [int(tokens[i, : taken[i]].sum()) for i in range(len(self.sources))]
-        self._progress = _Progress(
+        self._progress = MixtureProgress(
             step=now.step + 1,
             rows=[before + int(more) for before, more in zip(now.rows, taken, strict=True)],
             tokens=[before + more for before, more in zip(now.tokens, given, strict=True)],
@@ -317,7 +324,7 @@ class MixtureSchedule(Schedule):
         """Return the shares at a step, shape (num_sources,). They add up to WHOLE, or to 0."""
         values = []
         for source in self.sources:
-            steps, shares = zip(*_points(source), strict=True)
+            steps, shares = zip(*points(source), strict=True)
             values.append(float(np.interp(step, steps, shares)))
         total = sum(values)
         if total <= 0:
@@ -350,10 +357,10 @@ def _check(sources: Sequence[MixtureSource]) -> None:
             raise UserError(
                 "epochs and tokens of a source must be above 0", where=where, why=why, hint=hint
             )
-        _check_points(_points(source), where)
+        points(source)
         if not len(source.plan):
             raise UserError("the plan has no sequences", where=where)
-    if not any(share > 0 for source in sources for _, share in _points(source)):
+    if not any(share > 0 for source in sources for _, share in points(source)):
         raise UserError("at least one share must be above 0")
 
 
@@ -367,29 +374,30 @@ def _check_is_open(source: Any) -> None:
         )
 
 
-def _check_points(points: Points, where: str) -> None:
-    steps = [step for step, _ in points]
-    if not points or steps != sorted(set(steps)):
-        raise UserError("the points of a share must be sorted by step", where=where)
-    if not all(0 <= share <= MAX_SHARE for _, share in points):  # also refuses NaN
-        why = f"got {points}"
-        raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
+def checked_points(share: float | Points, where: str) -> list[tuple[int, float]]:
+    """Return the points of a share; a constant share is one point.
 
-
-def _points(source: MixtureSource) -> Points:
-    """Return the points of a share as plain numbers; a constant share is one point."""
-    share = source.share
+    Raises:
+        UserError: they are not sorted by step, or a share is not a number in the allowed range.
+    """
     try:
-        points = tuple(share) if isinstance(share, (tuple, list)) else ((0, share),)
-        return tuple((int(step), float(value)) for step, value in points)
+        found = share if isinstance(share, (tuple, list)) else ((0, share),)
+        pairs = [(int(step), float(value)) for step, value in found]
     except (TypeError, ValueError) as error:
         why = f"got {share!r}: {error}"
         raise UserError("a share must be a number or (step, share) points", why=why) from error
+    steps = [step for step, _ in pairs]
+    if not pairs or steps != sorted(set(steps)):
+        raise UserError("the points of a share must be sorted by step", where=where)
+    if not all(0 <= value <= MAX_SHARE for _, value in pairs):  # also refuses NaN
+        why = f"got {share!r}"
+        raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
+    return pairs
 
 
-def _at_start(count: int) -> _Progress:
-    zeros = [0] * count
-    return _Progress(step=0, rows=zeros, tokens=zeros, lags=zeros)
+def points(source: MixtureSource) -> list[tuple[int, float]]:
+    """Return the points of a source's share."""
+    return checked_points(source.share, str(source.plan.folder))
 
 
 def _running_count(chosen: Int64Array) -> Int64Array:

@@ -9,7 +9,7 @@ are shuffled.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -30,6 +30,8 @@ from tokenmill.store.plan import Plan
 
 EPOCHS_FOR_EVER = 1 << 40
 Count = Annotated[int, Meta(ge=1)]
+Ramp = tuple[tuple[Annotated[int, Meta(ge=0)], Count], ...]
+"""Points (first step, size), sorted by step: each size holds from its step on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class GlobalBatch:
     """Tokens in a row, including padding."""
     cut_length: int | None = None
     """Tokens in a row after rows are cut into several; None if they are not cut."""
+    possible: tuple[int, ...] | None = None
+    """Numbers of the plans that steps like this one take rows from; None: all."""
 
 
 class Schedule(Protocol):
@@ -53,6 +57,11 @@ class Schedule(Protocol):
 
     source_names: Sequence[str] = ()
     """Names of the sources of a mixture."""
+
+    @property
+    def source_epochs(self) -> list[int | None]:
+        """The epochs after which each source ends; None: never."""
+        return [1]
 
     @property
     def num_steps(self) -> int | None:
@@ -97,23 +106,97 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """The size of a global batch, in rows or in tokens."""
+    """The size of a global batch in rows or in tokens, constant or as a ramp."""
 
-    rows: int | None = None
-    tokens: int | None = None
+    rows: int | Ramp | None = None
+    tokens: int | Ramp | None = None
 
-    def rows_of(self, row_length: int) -> int:
-        """Return the number of rows in a global batch, for rows of this length."""
-        return self.rows or (self.tokens or 0) // row_length
+    @property
+    def points(self) -> Ramp:
+        """The size as a ramp; a constant size is one point."""
+        size = self.rows or self.tokens or 0
+        return ((0, size),) if isinstance(size, int) else size
+
+    def as_values(self) -> dict[str, Any]:
+        """Return the size as plain values, as states have it."""
+        values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return values
+
+    def as_short_values(self) -> dict[str, Any]:
+        """Return the size as plain values, as legs have it."""
+        return {name: value for name, value in self.as_values().items() if value is not None}
+
+    def ramp_of(self, row_length: int) -> Ramp:
+        """Return the number of rows in a global batch as a ramp, for rows of this length."""
+        divisor = 1 if self.rows else row_length
+        return tuple((step, size // divisor) for step, size in self.points)
+
+    def rows_of(self, row_length: int, step: int = 0) -> int:
+        """Return the number of rows in the global batch of a step, for rows of this length."""
+        return [rows for first, rows in self.ramp_of(row_length) if first <= step][-1]
+
+    def rows_between(self, first: int, stop: int, row_length: int) -> int:
+        """Return the number of rows in all steps from `first` to before `stop`."""
+        ramp = self.ramp_of(row_length)
+        ends = [*(step for step, _ in ramp[1:]), stop]
+        return sum(
+            rows * max(min(end, stop) - max(begin, first), 0)
+            for (begin, rows), end in zip(ramp, ends, strict=True)
+        )
+
+    def steps_within(self, num_rows: int, first: int, row_length: int) -> int:
+        """Return how many complete steps from `first` on this many rows fill."""
+        ramp, steps = self.ramp_of(row_length), 0
+        ends = [*(step for step, _ in ramp[1:]), None]
+        for (begin, rows), end in zip(ramp, ends, strict=True):
+            begin = max(begin, first)
+            fitting = max(num_rows, 0) // rows
+            some = fitting if end is None else min(fitting, max(end - begin, 0))
+            steps += some
+            num_rows -= some * rows
+            if end is None or begin + some < end:
+                break
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a leg of a run begins, and what each of its sources has given before."""
+
+    step: int
+    numbers: list[int]
+    """Numbers of the sources in the run; the order of each source's rows depends on its number."""
+    rows: list[list[int]]
+    """Rows of each length that the source has given."""
+    tokens: list[int]
+    lags: list[int]
+    """See `MixtureSchedule`."""
+
+    @staticmethod
+    def of_run(num_sources: int) -> Start:
+        """Return the start of a run, where no source has given anything."""
+        zeros = [0] * num_sources
+        return Start(0, [*range(num_sources)], [[]] * num_sources, zeros, zeros)
+
+
+def seed_of_source(seed: int, number: int) -> int:
+    """Return the seed of a source's order: the first source has the order of its plan alone."""
+    return seed if number == 0 else xxhash.xxh3_64_intdigest(f"{seed} source {number}".encode())
 
 
 class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size of a batch, the order of sequences, the rank, and a file of metrics."""
 
-    batch_size: Annotated[Count | None, Meta(description="rows per step on each rank")] = None
-    global_batch_size: Annotated[Count | None, Meta(description="rows per step, all ranks")] = None
+    batch_size: Annotated[
+        Count | Ramp | None,
+        Meta(description="rows per step on each rank; or points (step, size) of a ramp"),
+    ] = None
+    global_batch_size: Annotated[
+        Count | Ramp | None, Meta(description="rows per step, all ranks; or a ramp")
+    ] = None
     tokens_per_batch: Annotated[
-        Count | None, Meta(description="tokens per step on each rank, if row lengths vary")
+        Count | Ramp | None,
+        Meta(description="tokens per step on each rank, if row lengths vary; or a ramp"),
     ] = None
     rank: Annotated[int, Meta(ge=0)] | None = None
     world_size: Count | None = None
@@ -136,7 +219,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the size of a global batch, in rows or tokens.
 
         Raises:
-            UserError: not exactly one size is given.
+            UserError: not exactly one size is given, or the points of a ramp are not in order.
         """
         given = (self.batch_size, self.global_batch_size, self.tokens_per_batch)
         if sum(value is not None for value in given) != 1:
@@ -146,14 +229,40 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 f"tokens_per_batch={given[2]}",
                 hint="global_batch_size does not change if the number of ranks does",
             )
+        checked_ramp(next(value for value in given if value is not None))
         if self.tokens_per_batch is not None:
-            return BatchSize(tokens=self.tokens_per_batch * (self.world_size or 1))
-        rows = (self.batch_size or 0) * (self.world_size or 1)
-        return BatchSize(rows=self.global_batch_size or rows)
+            return BatchSize(tokens=self._of_all_ranks(self.tokens_per_batch))
+        if self.batch_size is not None:
+            return BatchSize(rows=self._of_all_ranks(self.batch_size))
+        return BatchSize(rows=self.global_batch_size)
+
+    def _of_all_ranks(self, size: int | Ramp) -> int | Ramp:
+        ranks = self.world_size or 1
+        if isinstance(size, int):
+            return size * ranks
+        return tuple((step, each * ranks) for step, each in size)
 
     def ranks(self) -> tuple[int, int]:
         """Return the rank and the number of ranks: see `known_ranks`."""
         return known_ranks(self.rank, self.world_size)
+
+
+def checked_ramp(size: int | Ramp, first_step: int = 0) -> int | Ramp:
+    """Return a batch size that is valid from a step on.
+
+    Raises:
+        UserError: it is a ramp without a size for that step, or its points are not sorted by step.
+    """
+    if isinstance(size, int):
+        return size
+    steps = [step for step, _ in size]
+    if not steps or steps != sorted(set(steps)) or steps[0] > first_step:
+        raise UserError(
+            "the points of a batch size must be sorted by step",
+            why=f"got {size!r}, for the steps from {first_step} on",
+            hint=f"the first point must be at step {first_step} or before it",
+        )
+    return size
 
 
 def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -183,33 +292,47 @@ class _Series:
     """The sequences with rows of one length, over all epochs."""
 
     row_length: int
-    num_rows: int
-    """Number of rows in a global batch."""
+    size: BatchSize
     order: Order
     members: Int64Array | None
     """The sequences; None for all sequences of the plan."""
+    first_step: int
+    first_row: int
+    """Rows that were given before the first step."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows in the first global batch, and in all others unless there is a ramp."""
+        return self.size.rows_of(self.row_length, self.first_step)
 
     def steps_before(self, epoch: int) -> int:
         """Return the number of complete steps in all epochs before this one."""
-        return epoch * self.order.size // self.num_rows
+        rows = epoch * self.order.size - self.first_row
+        return self.size.steps_within(rows, self.first_step, self.row_length)
+
+    def rows_before(self, steps: int) -> int:
+        """Return the number of rows that were given before this many steps were taken."""
+        stop = self.first_step + steps
+        return self.first_row + self.size.rows_between(self.first_step, stop, self.row_length)
 
     def rows_left(self, epochs: int) -> int:
         """Return the number of sequences that no step uses, after this many epochs."""
         total = int(self.order.steps.window_starts[-1])
-        return epochs * total - self.steps_before(epochs) * self.num_rows
+        return epochs * total - self.rows_before(self.steps_before(epochs))
 
-    def take(self, step: int) -> tuple[Int64Array, Int64Array]:
-        """Return the sequences of a step, and the epoch of each."""
-        sequences, epochs = self.order.across_epochs(step * self.num_rows, self.num_rows)
+    def take(self, steps: int) -> tuple[Int64Array, Int64Array]:
+        """Return the sequences of the step after this many, and the epoch of each."""
+        count = self.size.rows_of(self.row_length, self.first_step + steps)
+        sequences, epochs = self.order.across_epochs(self.rows_before(steps), count)
         return sequences if self.members is None else self.members[sequences], epochs
 
 
 class PlanSchedule(Schedule):
-    """The steps of a plan, for a number of epochs.
+    """The steps of a plan, for a number of epochs, or those of one leg of a run.
 
     Raises:
-        UserError: the plan has no sequences, or the batch size is not a multiple of the ranks of a
-            balanced plan.
+        UserError: the plan has no sequences, the batch size is not a multiple of the ranks of a
+            balanced plan, or there is a ramp and rows have several lengths.
     """
 
     def __init__(
@@ -220,29 +343,30 @@ class PlanSchedule(Schedule):
         seed: int = 0,
         shuffle: Shuffle = "global",
         epochs: int | None = 1,
+        start: Start | None = None,
     ) -> None:
         if not len(plan):
             raise UserError("the plan has no sequences", where=str(plan.folder))
-        self._seed, self._shuffle = seed, shuffle
+        start = start or Start.of_run(1)
+        self._seed, self._shuffle = seed_of_source(seed, start.numbers[0]), shuffle
         self._epochs = EPOCHS_FOR_EVER if epochs is None else epochs
-        self._series = list(_series_of(plan, size, seed, shuffle))
-        group = self._series[0].order.steps.size
-        for series in self._series:
-            if series.num_rows < 1 or series.num_rows % group:
-                what = "the global batch is smaller than a row"
-                why = f"it has {series.num_rows} rows of {series.row_length} tokens"
-                if series.num_rows > 0:
-                    what = f"the rows of a global batch must be a multiple of {group}"
-                    why += f", and {group} sequences of the plan stay together"
-                raise UserError(what, where=str(plan.folder), why=why)
+        self._first_step = start.step
+        self._series = list(_series_of(plan, size, self._seed, shuffle, start))
+        _check_sizes(self._series, size, str(plan.folder))
+
+    @property
+    def source_epochs(self) -> list[int | None]:
+        return [None if self._epochs == EPOCHS_FOR_EVER else self._epochs]
 
     @property
     def num_steps(self) -> int | None:
-        return None if self._epochs == EPOCHS_FOR_EVER else self._steps_before(self._epochs)
+        if self._epochs == EPOCHS_FOR_EVER:
+            return None
+        return self._first_step + self._steps_before(self._epochs)
 
     @property
     def row_counts(self) -> list[int]:
-        return [series.num_rows for series in self._series]
+        return [rows for each in self._series for _, rows in each.size.ramp_of(each.row_length)]
 
     @property
     def rows_left(self) -> int:
@@ -251,9 +375,10 @@ class PlanSchedule(Schedule):
         return sum(series.rows_left(self._epochs) for series in self._series)
 
     def batch(self, step: int) -> GlobalBatch | None:
-        if step >= self._steps_before(self._epochs):
+        steps = step - self._first_step
+        if steps >= self._steps_before(self._epochs):
             return None
-        series, number = self._series_of_step(step)
+        series, number = self._series_of_step(steps)
         sequences, epochs = series.take(number)
         return GlobalBatch(np.zeros_like(sequences), sequences, epochs, series.row_length)
 
@@ -261,55 +386,113 @@ class PlanSchedule(Schedule):
         return {"shuffle": self._shuffle}
 
     def progress(self, step: int) -> dict[str, Any]:
-        """Return the epoch of the step's first row, for people who read a state."""
+        """Return the epoch of the step's first row, and the rows of each length given before it."""
         batch = self.batch(step)
-        return {"epoch": self._epochs if batch is None else int(batch.epochs[0])}
+        epoch = self._epochs if batch is None else int(batch.epochs[0])
+        return {"epoch": epoch, "rows": self.rows_before(step)}
+
+    def rows_before(self, step: int) -> list[int]:
+        """Return the rows of each row length, in ascending order, given before a step."""
+        steps = step - self._first_step
+        if steps >= self._steps_before(self._epochs):
+            counts = [series.steps_before(self._epochs) for series in self._series]
+        elif len(self._series) == 1:
+            counts = [steps]
+        else:
+            firsts, offsets, arranged, within = self._epoch_of_step(steps)
+            taken = np.searchsorted(offsets, arranged(np.arange(within)), side="right") - 1
+            more = np.bincount(taken, minlength=len(firsts)).tolist()
+            counts = [first + some for first, some in zip(firsts, more, strict=True)]
+        return [
+            series.rows_before(count) for series, count in zip(self._series, counts, strict=True)
+        ]
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
         """Do nothing: the order depends only on the step."""
 
     def epochs(self, step: int) -> dict[str, float]:
-        return {"epoch": step / sum(each.order.size / each.num_rows for each in self._series)}
+        if len(self._series) == 1:
+            series = self._series[0]
+            return {"epoch": series.rows_before(step - self._first_step) / series.order.size}
+        before = sum(each.first_row / each.num_rows for each in self._series)
+        steps_of_epoch = sum(each.order.size / each.num_rows for each in self._series)
+        return {"epoch": (before + step - self._first_step) / steps_of_epoch}
 
     def _steps_before(self, epoch: int) -> int:
         return sum(series.steps_before(epoch) for series in self._series)
 
-    def _series_of_step(self, step: int) -> tuple[_Series, int]:
-        """Return the series that a step takes its rows from, and the step within the series."""
+    def _series_of_step(self, steps: int) -> tuple[_Series, int]:
+        """Return the series of the step after this many, and how many of its own are before it."""
         if len(self._series) == 1:
-            return self._series[0], step
-        low, high = 0, step + 1  # search the last epoch with at most `step` steps before it
-        while not self._steps_before(high) > step:
+            return self._series[0], steps
+        firsts, offsets, arranged, within = self._epoch_of_step(steps)
+        place = int(arranged(np.array([within]))[0])
+        number = int(np.searchsorted(offsets, place, side="right")) - 1
+        return self._series[number], firsts[number] + place - int(offsets[number])
+
+    def _epoch_of_step(
+        self, steps: int
+    ) -> tuple[list[int], Int64Array, Callable[[Int64Array], Int64Array], int]:
+        """Find the epoch of the step after this many.
+
+        Returns the steps of each series before the epoch, the offsets of the series in an epoch
+        that is not shuffled, the function that shuffles it, and the steps of the epoch before.
+        """
+        low, high = 0, steps + 1  # search the last epoch with at most `steps` steps before it
+        while not self._steps_before(high) > steps:
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._steps_before(middle) <= step else (low, middle)
+            low, high = (middle, high) if self._steps_before(middle) <= steps else (low, middle)
         firsts = [series.steps_before(low) for series in self._series]
         counts = [
             series.steps_before(low + 1) - first
             for series, first in zip(self._series, firsts, strict=True)
         ]
         offsets = offsets_from_lengths(counts)
-        place = step - sum(firsts)
-        if self._shuffle != "none":
-            place = int(Permutation(int(offsets[-1]), self._seed, low)([place])[0])
-        number = int(np.searchsorted(offsets, place, side="right")) - 1
-        return self._series[number], firsts[number] + place - int(offsets[number])
+        arranged: Callable[[Int64Array], Int64Array] = Permutation(
+            int(offsets[-1]), self._seed, low
+        )
+        if self._shuffle == "none":
+            arranged = np.copy
+        return firsts, offsets, arranged, steps - sum(firsts)
 
 
-def _series_of(plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle) -> list[_Series]:
+def _series_of(
+    plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle, start: Start
+) -> Iterator[_Series]:
     if len(plan.rows.row_lengths) == 1:
-        row_length = only_row_length(plan)
         order = Order(steps_of(plan), seed, shuffle)
-        return [_Series(row_length, size.rows_of(row_length), order, None)]
+        first_row = start.rows[0][0] if start.rows[0] else 0
+        yield _Series(only_row_length(plan), size, order, None, start.step, first_row)
+        return
     lengths = plan_row_lengths(plan)
-    series = []
-    for row_length in np.unique(lengths).tolist():
+    row_lengths = np.unique(lengths).tolist()
+    given = start.rows[0] or [0] * len(row_lengths)
+    for row_length, rows in zip(row_lengths, given, strict=True):
         members = np.flatnonzero(lengths == row_length)
         own_seed = xxhash.xxh3_64_intdigest(f"{seed} {row_length}".encode())
         order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
-        series.append(_Series(row_length, size.rows_of(row_length), order, members))
-    return series
+        yield _Series(row_length, size, order, members, start.step, rows)
+
+
+def _check_sizes(series: Sequence[_Series], size: BatchSize, where: str) -> None:
+    """Raise a UserError if a plan cannot have batches of this size."""
+    if len(size.points) > 1 and len(series) > 1:
+        lengths = ", ".join(str(each.row_length) for each in series)
+        why = f"the rows of the plan have several lengths: {lengths}"
+        hint = "use one size, and change it during the run: tokenmill amend"
+        raise UserError("the batch size cannot be a ramp", where=where, why=why, hint=hint)
+    group = series[0].order.steps.size
+    for each in series:
+        for _, num_rows in size.ramp_of(each.row_length):
+            if num_rows < 1 or num_rows % group:
+                what = "the global batch is smaller than a row"
+                why = f"it has {num_rows} rows of {each.row_length} tokens"
+                if num_rows > 0:
+                    what = f"the rows of a global batch must be a multiple of {group}"
+                    why += f", and {group} sequences of the plan stay together"
+                raise UserError(what, where=where, why=why)
 
 
 def only_row_length(plan: Plan) -> int:

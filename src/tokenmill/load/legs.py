@@ -1,0 +1,357 @@
+"""The legs of a run: as a schedule, and amended by one more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from tokenmill.core.errors import UserError
+from tokenmill.load.sources import Sources
+from tokenmill.load.state import (
+    Given,
+    Leg,
+    LegOrder,
+    LoaderState,
+    SourceState,
+    decoded,
+    describe_plan,
+)
+from tokenmill.load.steps.chain import Chain, given_after
+from tokenmill.load.steps.mixture import (
+    MixtureSchedule,
+    MixtureSource,
+    checked_points,
+    points,
+)
+from tokenmill.load.steps.order import Order, Shuffle, steps_of
+from tokenmill.load.steps.schedule import (
+    BatchSize,
+    PlanSchedule,
+    Schedule,
+    Start,
+    checked_ramp,
+    seed_of_source,
+    token_counts,
+)
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan, chosen_plan
+
+ROWS_AT_ONCE = 1 << 20
+
+
+def chain_of(state: LoaderState, sources: Sources) -> Chain:
+    """Return the schedule of an amended run."""
+    names = [each.name or str(number) for number, each in enumerate(state.sources)]
+    was_mixed = any(leg.order.shares for leg in state.legs)
+    open_leg = partial(_schedule_of, sources, state.seed)
+    chain = Chain(state.legs, open_leg, names if was_mixed else ())
+    if state.legs[-1].order.shares:
+        chain.present.source_names = [names[number] for number in state.legs[-1].sources]
+    return chain
+
+
+def _schedule_of(sources: Sources, seed: int, leg: Leg, given: Sequence[Given]) -> Schedule:
+    """Return the steps of a leg."""
+    order, numbers = leg.order, leg.sources
+    readers = [sources[number] for number in numbers]
+    size = decoded(leg.global_batch, BatchSize, "a loader")
+    own = [given[number] if number < len(given) else Given() for number in numbers]
+    start = Start(
+        step=leg.first_step,
+        numbers=numbers,
+        rows=[each.rows for each in own],
+        tokens=[0] * len(own),
+        lags=[each.lag for each in own],
+    )
+    shuffle, epochs = order.shuffle, leg.epochs or [1] * len(numbers)
+    if not order.shares:
+        plan = readers[0].plan
+        return PlanSchedule(plan, size, seed=seed, shuffle=shuffle, epochs=epochs[0], start=start)
+    start.tokens[:] = [
+        _tokens_of(each, reader.plan, _order_of(reader.plan, seed, number, shuffle))
+        for each, reader, number in zip(own, readers, numbers, strict=True)
+    ]
+    lists = numbers, order.points, epochs, order.tokens or [None] * len(numbers)
+    mixed = [
+        LegSource(sources.states[number], share, most, tokens).opened(reader.dataset, reader.plan)
+        for reader, number, share, most, tokens in zip(readers, *lists, strict=True)
+    ]
+    return MixtureSchedule(mixed, size, seed, shuffle, order.when_one_ends, start)
+
+
+def _order_of(plan: Plan, seed: int, number: int, shuffle: Shuffle) -> Order:
+    return Order(steps_of(plan), seed_of_source(seed, number), shuffle)
+
+
+def _tokens_of(given: Given, plan: Plan, order: Order) -> int:
+    """Return the tokens that a source has given, which are counted unless they are known."""
+    if given.tokens is not None:
+        return given.tokens
+    if len(given.rows) > 1:
+        why = "its rows have several lengths"
+        raise UserError("cannot mix this source", where=str(plan.folder), why=why)
+    return tokens_of_rows(plan, order, given.rows[0]) if given.rows else 0
+
+
+def tokens_of_rows(plan: Plan, order: Order, num_rows: int) -> int:
+    """Return the tokens of the first rows of an order over all epochs, without padding."""
+    epochs, rest = divmod(num_rows, order.size)
+    whole = _tokens_at(plan, order, 0, order.size) if epochs else 0
+    return epochs * whole + _tokens_at(plan, order, epochs, rest)
+
+
+def _tokens_at(plan: Plan, order: Order, epoch: int, stop: int) -> int:
+    total = 0
+    for first in range(0, stop, ROWS_AT_ONCE):
+        places = np.arange(first, min(first + ROWS_AT_ONCE, stop))
+        total += int(token_counts(plan, order(epoch, places)).sum())
+    return total
+
+
+def given_by(state: LoaderState) -> list[Given]:
+    """Return what each source of the run has given before the step of a state, by number.
+
+    Raises:
+        UserError: the state does not say so: it is of a curriculum, or older than amendments.
+    """
+    if "curriculum" in state.progress:
+        hint = "a curriculum changes by its phases: Curriculum.change"
+        raise UserError("cannot amend the run of a curriculum", hint=hint)
+    given: list[Given] = []
+    numbers = list(range(len(state.sources)))
+    if state.legs:
+        given, numbers = state.legs[-1].given, state.legs[-1].sources
+        if state.legs[-1].first_step == state.step:
+            return given
+    if state.progress.get("step", state.step) != state.step:
+        why = f"it ended at step {state.progress['step']}, before step {state.step}"
+        raise UserError("the mixture of the state has ended", why=why)
+    if not {"lags", "rows"} & state.progress.keys():
+        hint = "load it into its loader, and save it again"
+        raise UserError("the state does not say what was given before its step", hint=hint)
+    return given_after(given, numbers, state.progress)
+
+
+@dataclass(frozen=True, slots=True)
+class LegSource:
+    """A source of a leg."""
+
+    state: SourceState
+    share: list[tuple[int, float]] | None
+    """Points (step, share). None: the source is a plan alone, no mixture."""
+    epochs: int | None = 1
+    tokens: int | None = None
+
+    @staticmethod
+    def of(source: MixtureSource) -> LegSource:
+        """Return a source of a mixture as a source of a leg."""
+        described = describe_plan(source.dataset, source.plan, source.name)
+        return LegSource(described, points(source), source.epochs, source.tokens)
+
+    def opened(self, dataset: Dataset, plan: Plan) -> MixtureSource:
+        """Return the source as one of a mixture; alone, its share does not matter."""
+        return MixtureSource(
+            dataset=dataset,
+            plan=plan,
+            share=1.0 if self.share is None else tuple(self.share),
+            epochs=self.epochs,
+            tokens=self.tokens,
+            name=self.state.name,
+        )
+
+
+def sources_of(state: LoaderState) -> list[LegSource]:
+    """Return the sources of the last leg of a state.
+
+    Raises:
+        UserError: the state contradicts itself.
+    """
+    order, count = LegOrder.of(state.order), len(state.present)
+    epochs = (state.legs[-1].epochs if state.legs else state.epochs) or [1] * count
+    if not order.shares:
+        return [LegSource(state.present[0], None, epochs[0])]
+    lists = state.present, order.points, epochs, order.tokens or [None] * count
+    if {len(each) for each in lists} != {count}:
+        raise UserError("not the state of a loader", why="its sources and shares do not fit")
+    return [LegSource(*each) for each in zip(*lists, strict=True)]
+
+
+def with_shares(sources: list[LegSource], shares: Mapping[str, float]) -> list[LegSource]:
+    """Return the sources of a mixture with some shares replaced.
+
+    Raises:
+        UserError: a source does not exist, or a share is not valid.
+    """
+    found = {name_of(each.state): each for each in sources}
+    for name, share in shares.items():
+        if name not in found:
+            why = f"they are {', '.join(map(repr, found))}"
+            raise UserError(f"the mixture has no source {name!r}", why=why)
+        found[name] = replace(found[name], share=checked_points(share, name))
+    if not any(value > 0 for each in found.values() for _, value in each.share or []):
+        raise UserError("at least one share must be above 0")
+    return [replace(each, share=each.share or [(0, 1.0)]) for each in found.values()]
+
+
+def other_plan(
+    before: Sequence[LegSource], dataset: Dataset | str | Path | None, plan: Plan | str | Path
+) -> LegSource:
+    """Return a plan as the only source of a leg; by default one of the same dataset.
+
+    Raises:
+        UserError: the run is a mixture, or the dataset or the plan is not there.
+    """
+    if before[0].share is not None:
+        hint = "name the source that it is for: --source NAME=DATASET:PLAN, or sources=[...]"
+        raise UserError("a mixture has no plan of its own", hint=hint)
+    opened = before[0].state.location if dataset is None else dataset
+    opened = opened if isinstance(opened, Dataset) else Dataset(opened)
+    return LegSource(describe_plan(opened, chosen_plan(opened, plan)), None)
+
+
+def named_plan(name: str, dataset: str, plan: str, before: LegSource | None) -> LegSource:
+    """Return a plan as a source of a mixture, with the share of the source before it.
+
+    Raises:
+        UserError: the dataset or the plan is not there.
+    """
+    opened = Dataset(dataset)
+    described = describe_plan(opened, chosen_plan(opened, plan), name)
+    share = before.share if before is not None and before.share else [(0, 1.0)]
+    return LegSource(described, share, before.epochs if before is not None else 1)
+
+
+def name_of(source: SourceState) -> str:
+    """Return the name of a source; without one, that of its dataset's folder."""
+    return source.name or source.location.rstrip("/").rsplit("/", 1)[-1] or source.dataset
+
+
+def amended(
+    state: LoaderState,
+    sources: Sequence[LegSource],
+    global_batch: BatchSize | None = None,
+    when_one_ends: str | None = None,
+    *,
+    set_shares: bool = False,
+) -> LoaderState:
+    """Return a state with one leg more, which begins at its step.
+
+    Args:
+        state: the state of a loader.
+        sources: the sources of the leg. Those that were in the run before go on where they were.
+        global_batch: size of a global batch; None: as before.
+        when_one_ends: as for `mix`; None: as before.
+        set_shares: whether the trainer sets the shares.
+
+    Raises:
+        UserError: the leg does not fit to the run.
+    """
+    given = given_by(state)
+    legs = list(state.legs) or [_only_leg(state)]
+    legs[-1] = msgspec.structs.replace(legs[-1], ranks=state.ranks, given=[])
+    if legs[-1].first_step == state.step:
+        legs.pop()
+    table = list(state.sources)
+    numbers: list[int] = []
+    for source in sources:
+        number = _number_in(table, source.state, numbers)
+        if number == len(table):
+            table.append(source.state)
+        numbers.append(number)
+    size = decoded(state.global_batch, BatchSize, "a loader")
+    if global_batch is not None:
+        size = global_batch
+        for each in (size.rows, size.tokens):
+            checked_ramp(each or 1, state.step)
+    order = {"shuffle": state.order.get("shuffle", "global")}
+    if sources[0].share is not None:
+        order |= {
+            "when_one_ends": when_one_ends or state.order.get("when_one_ends", "stop"),
+            "shares": [[list(point) for point in source.share or ()] for source in sources],
+            "tokens": [source.tokens for source in sources],
+        }
+    epochs = [source.epochs for source in sources]
+    new = Leg(
+        first_step=state.step,
+        sources=numbers,
+        epochs=_kept(epochs),
+        global_batch=size.as_short_values(),
+        order=LegOrder.of(order),
+        given=given,
+        ranks=state.ranks,
+        set_shares=set_shares,
+    )
+    return msgspec.structs.replace(
+        state,
+        sources=table,
+        epochs=epochs,
+        global_batch=size.as_values(),
+        order=order,
+        progress={},
+        legs=[*legs, new],
+    )
+
+
+def _only_leg(state: LoaderState) -> Leg:
+    """Return the leg of a run that was never amended."""
+    return Leg(
+        first_step=0,
+        sources=[*range(len(state.sources))],
+        epochs=_kept(state.epochs),
+        global_batch=decoded(state.global_batch, BatchSize, "a loader").as_short_values(),
+        order=LegOrder.of(state.order),
+        ranks=state.ranks,
+    )
+
+
+def _kept(epochs: list[int | None]) -> list[int | None]:
+    """Return epochs as a leg has them."""
+    return [] if {*epochs} <= {1} else epochs
+
+
+def _number_in(table: Sequence[SourceState], source: SourceState, taken: Sequence[int]) -> int:
+    """Return the number of a source in a run: that of the same plan if it is free, or a new one.
+
+    Raises:
+        UserError: it has another tokenizer.
+    """
+    if source.tokenizer != table[0].tokenizer:
+        why = f"the run has {table[0].tokenizer}, {name_of(source)} has {source.tokenizer}"
+        hint = "encode the texts with the tokenizer of the run"
+        raise UserError("a run cannot change its tokenizer", why=why, hint=hint)
+    same = (
+        number
+        for number, each in enumerate(table)
+        if (each.dataset, each.plan) == (source.dataset, source.plan) and number not in taken
+    )
+    return next(same, len(table))
+
+
+def at_step(state: LoaderState, step: int, ranks: int) -> LoaderState:
+    """Return the state of an amended run at another step, without progress."""
+    legs = [leg for leg in state.legs if leg.first_step <= step]
+    last, sources = legs[-1], state.sources
+    if len(legs) == 1 and last.sources == [*range(len(last.sources))]:  # before all amendments
+        legs, sources = [], sources[: len(last.sources)]
+    return msgspec.structs.replace(
+        state,
+        step=step,
+        global_batch=decoded(last.global_batch, BatchSize, "a loader").as_values(),
+        sources=sources,
+        order=last.order.as_values(),
+        progress={},
+        epochs=last.epochs or [1] * len(last.sources),
+        ranks=ranks,
+        legs=legs,
+    )
+
+
+def with_epochs(state: LoaderState, epochs: list[int | None]) -> LoaderState:
+    """Return an amended state whose last leg ends after other epochs."""
+    last = msgspec.structs.replace(state.legs[-1], epochs=_kept(epochs))
+    return msgspec.structs.replace(state, epochs=epochs, legs=[*state.legs[:-1], last])
