@@ -42,6 +42,7 @@ from tokenmill.load.steps.schedule import (
     attention_costs,
     deal,
 )
+from tokenmill.store.dataset import Dataset
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")
 
@@ -305,8 +306,13 @@ class Batches:
         )
         return values
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], datasets: Sequence[Dataset] = ()) -> None:
         """Resume from a state. The number of ranks may differ.
+
+        Args:
+            state: what `state_dict` or `tokenmill.amend` returned.
+            datasets: where to look for the data of earlier legs first, if it has moved. It is only
+                needed for steps of these legs.
 
         Raises:
             UserError: the state belongs to other data, another order or another global batch.
@@ -314,7 +320,7 @@ class Batches:
         if self.order.restart:
             why = "each pass starts at the first step, because restart=True"
             raise UserError("cannot load a state into this loader", why=why)
-        self._enter(check_state(state, self._own_state()))
+        self._enter(check_state(state, self._own_state()), datasets)
 
     def set_shares(self, shares: Mapping[str, float]) -> None:
         """Change shares of a mixture from the next step on, which begins a new leg of the run.
@@ -335,14 +341,15 @@ class Batches:
         changed = with_shares(sources_of(state), shares)
         self._enter(amended(state, changed, set_shares=True))
 
-    def _enter(self, state: LoaderState) -> None:
+    def _enter(self, state: LoaderState, datasets: Sequence[Dataset] = ()) -> None:
         """Go on from a state that fits."""
         sources, schedule = self._made_of
         self._run = None
         if state.legs:
             state = with_epochs(state, schedule.source_epochs)
             self._run = state
-            sources = sources.of_run(state.sources, state.legs[-1].sources)
+            known = [*datasets, *self._sources.known]
+            sources = sources.of_run(state.sources, state.legs[-1].sources, known)
             schedule = chain_of(state, sources)
         if state.step > (state.legs[-1].first_step if state.legs else -1):
             schedule.resume(state.step, state.progress)

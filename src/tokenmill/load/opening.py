@@ -145,7 +145,7 @@ def open_run(state: LoaderState, datasets: Sequence[Dataset] = ()) -> Batches:
     else:
         only = mixed[0]
         batches = open_batches(only.dataset, only.plan, epochs=only.epochs, **options)
-    batches.load_state_dict(msgspec.to_builtins(state))
+    batches.load_state_dict(msgspec.to_builtins(state), datasets)
     return batches
 
 

@@ -31,6 +31,8 @@ class Sources:
             describe_source(reader, name) for reader, name in zip(readers, self.names, strict=True)
         ]
         """All sources of the run."""
+        self.known: list[Dataset] = []
+        """Open datasets, in which sources of earlier legs are looked for."""
         self._readers = dict(enumerate(readers))
 
     def __getitem__(self, number: int) -> RowReader:
@@ -41,8 +43,8 @@ class Sources:
         """
         if number not in self._readers:
             like = self.present[0]
-            known = [reader.dataset for reader in self._readers.values()]
-            dataset, plan = open_source(self.states[number], known)
+            opened = [reader.dataset for reader in self._readers.values()]
+            dataset, plan = open_source(self.states[number], [*self.known, *opened])
             dtype = None if like.dtype == like.dataset.token_dtype else like.dtype
             self._readers[number] = RowReader(dataset, plan, like.targets, dtype)
         return self._readers[number]
@@ -51,9 +53,12 @@ class Sources:
         """Yield number and reader of each source of the present leg."""
         return zip(self.numbers, self.present, strict=True)
 
-    def of_run(self, states: Sequence[SourceState], numbers: Sequence[int]) -> Sources:
+    def of_run(
+        self, states: Sequence[SourceState], numbers: Sequence[int], known: list[Dataset]
+    ) -> Sources:
         """Return the same present readers, as the sources with these numbers of a run."""
         found = Sources(self.present, self.names)
+        found.known = known
         found.numbers = list(numbers)
         own = dict(zip(numbers, found.states, strict=True))
         found.states = [own.get(number, state) for number, state in enumerate(states)]
@@ -63,7 +68,7 @@ class Sources:
     def twin(self) -> Sources:
         """Return the same sources for another thread, with readers of their own."""
         found = Sources([reader.twin() for reader in self.present], self.names)
-        found.numbers, found.states = self.numbers, self.states
+        found.numbers, found.states, found.known = self.numbers, self.states, self.known
         found._readers = dict(zip(self.numbers, found.present, strict=True))
         return found
 

@@ -9,12 +9,14 @@ are shuffled.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import xxhash
 from msgspec import Meta
 
@@ -399,10 +401,8 @@ class PlanSchedule(Schedule):
         elif len(self._series) == 1:
             counts = [steps]
         else:
-            firsts, offsets, arranged, within = self._epoch_of_step(steps)
-            taken = np.searchsorted(offsets, arranged(np.arange(within)), side="right") - 1
-            more = np.bincount(taken, minlength=len(firsts)).tolist()
-            counts = [first + some for first, some in zip(firsts, more, strict=True)]
+            firsts, arranged, within = self._epoch_of_step(steps)
+            counts = (np.array(firsts) + arranged.counts_before(within)).tolist()
         return [
             series.rows_before(count) for series, count in zip(self._series, counts, strict=True)
         ]
@@ -425,18 +425,15 @@ class PlanSchedule(Schedule):
         """Return the series of the step after this many, and how many of its own are before it."""
         if len(self._series) == 1:
             return self._series[0], steps
-        firsts, offsets, arranged, within = self._epoch_of_step(steps)
-        place = int(arranged(np.array([within]))[0])
-        number = int(np.searchsorted(offsets, place, side="right")) - 1
-        return self._series[number], firsts[number] + place - int(offsets[number])
+        firsts, arranged, within = self._epoch_of_step(steps)
+        number = int(arranged.series[within])
+        return self._series[number], firsts[number] + int(arranged.counts_before(within)[number])
 
-    def _epoch_of_step(
-        self, steps: int
-    ) -> tuple[list[int], Int64Array, Callable[[Int64Array], Int64Array], int]:
-        """Find the epoch of the step after this many.
+    def _epoch_of_step(self, steps: int) -> tuple[list[int], Arrangement, int]:
+        """Return the epoch of the step after this many.
 
-        Returns the steps of each series before the epoch, the offsets of the series in an epoch
-        that is not shuffled, the function that shuffles it, and the steps of the epoch before.
+        As the steps of each series in all epochs before it, the order of series in the epoch, and
+        the steps of the epoch that are before the step.
         """
         low, high = 0, steps + 1  # search the last epoch with at most `steps` steps before it
         while not self._steps_before(high) > steps:
@@ -449,13 +446,45 @@ class PlanSchedule(Schedule):
             series.steps_before(low + 1) - first
             for series, first in zip(self._series, firsts, strict=True)
         ]
-        offsets = offsets_from_lengths(counts)
-        arranged: Callable[[Int64Array], Int64Array] = Permutation(
-            int(offsets[-1]), self._seed, low
-        )
-        if self._shuffle == "none":
-            arranged = np.copy
-        return firsts, offsets, arranged, steps - sum(firsts)
+        shuffles = self._shuffle != "none"
+        return firsts, arrangement(tuple(counts), self._seed, low, shuffles), steps - sum(firsts)
+
+
+STEPS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Which series each step of an epoch takes its rows from. A series gives its rows in order."""
+
+    series: npt.NDArray[np.uint16]
+    """Shape (num_steps,)."""
+    counts: Int64Array
+    """Steps of each series before every `STEPS_AT_ONCE` steps, shape (num_parts, num_series)."""
+
+    def counts_before(self, step: int) -> Int64Array:
+        """Return the steps of each series before a step of the epoch, shape (num_series,)."""
+        part, num_series = step // STEPS_AT_ONCE, self.counts.shape[1]
+        some = self.series[part * STEPS_AT_ONCE : step]
+        total: Int64Array = self.counts[part] + np.bincount(some, minlength=num_series)
+        return total
+
+
+@lru_cache(8)
+def arrangement(counts: tuple[int, ...], seed: int, epoch: int, shuffles: bool) -> Arrangement:
+    """Return the order of the series in an epoch, of which each has this many steps."""
+    offsets = offsets_from_lengths(counts)
+    num_steps = int(offsets[-1])
+    series = np.empty(num_steps, np.uint16)
+    before = [np.zeros(len(counts), np.int64)]
+    for first in range(0, num_steps, STEPS_AT_ONCE):
+        places = np.arange(first, min(first + STEPS_AT_ONCE, num_steps))
+        if shuffles:
+            places = Permutation(num_steps, seed, epoch)(places)
+        found = np.searchsorted(offsets, places, side="right") - 1
+        series[first : first + len(found)] = found
+        before.append(before[-1] + np.bincount(found, minlength=len(counts)))
+    return Arrangement(series, np.stack(before))
 
 
 def _series_of(
