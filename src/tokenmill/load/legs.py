@@ -187,6 +187,8 @@ def with_shares(sources: list[LegSource], shares: Mapping[str, float]) -> list[L
     Raises:
         UserError: a source does not exist, or a share is not valid.
     """
+    if sources[0].share is None and len(sources) == 1:
+        raise UserError("the run is no mixture", hint="add a source: --source, or sources=[...]")
     found = {name_of(each.state): each for each in sources}
     for name, share in shares.items():
         if name not in found:
@@ -260,8 +262,7 @@ def amended(
     numbers: list[int] = []
     for source in sources:
         number = _number_in(table, source.state, numbers)
-        if number == len(table):
-            table.append(source.state)
+        table[number : number + 1] = [source.state]
         numbers.append(number)
     size = decoded(state.global_batch, BatchSize, "a loader")
     if global_batch is not None:
