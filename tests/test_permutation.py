@@ -121,6 +121,8 @@ def test_every_number_stands_once_and_among_few_blocks(
     assert sorted(order) == list(range(n))
     parts = stretches(order, block, at_once)
     assert len(parts) == ceil(ceil(n / block) / at_once)
+    permutation = BlockPermutation(n, block, at_once, seed, epoch)
+    assert permutation.places(order).tolist() == list(range(n))
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,6 +140,8 @@ def test_any_places_of_the_order_by_blocks_can_be_asked_for(
 def test_places_that_do_not_exist_are_refused(places: list[int]) -> None:
     with pytest.raises(ValueError, match=r"numbers must be in \[0, 10\)"):
         BlockPermutation(10, 3, 2, seed=0)(places)
+    with pytest.raises(ValueError, match=r"numbers must be in \[0, 10\)"):
+        BlockPermutation(10, 3, 2, seed=0).places(places)
     with pytest.raises(ValueError, match=r"numbers must be in \[0, 10\)"):
         Permutation(10, seed=0)(places)
 

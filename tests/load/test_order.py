@@ -108,6 +108,7 @@ def test_steps_are_those_of_the_model(size: int, windows: list[int]) -> None:
     assert steps.num_steps == len(expected)
     assert steps.rest.tolist() == rest
     assert steps.sequences(np.arange(sum(windows))).tolist() == flat + rest
+    assert steps.places(np.array(flat + rest, np.int64)).tolist() == list(range(sum(windows)))
 
 
 @settings(max_examples=75, deadline=None)
@@ -136,6 +137,7 @@ def test_any_order_keeps_steps_whole_and_the_rest_last(
         found = order(epoch, np.arange(total)).tolist()
         places = data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=5 * bool(total)))
         some = order(epoch, np.array(places, np.int64)).tolist()
+        assert order.places(epoch, np.array(found, np.int64)).tolist() == list(range(total))
     shuffled_part = found[: len(expected) * size]
     steps = [shuffled_part[at : at + size] for at in range(0, len(shuffled_part), size)]
     assert sorted(steps) == expected

@@ -138,6 +138,21 @@ class BlockPermutation:
             result[inside] = self._blocks(slots) * self._block + offsets
         return result
 
+    def places(self, values: npt.ArrayLike) -> Int64Array:
+        """Return the position of each of `values`, shape (m,): the inverse permutation."""
+        array = np.asarray(values, np.int64)
+        if len(array) and not (array.min() >= 0 and array.max() < self.n):
+            raise ValueError(f"numbers must be in [0, {self.n})")
+        blocks, offsets = np.divmod(array, self._block)
+        slots = self._blocks.places(blocks)
+        mixed = self._starts(slots) + offsets
+        result, stretches = np.empty(len(array), np.int64), slots // self._at_once
+        for stretch in np.unique(stretches).tolist():
+            inside = stretches == stretch
+            first, permuted = self._stretch(stretch)
+            result[inside] = permuted.places(mixed[inside] - first) + first
+        return result
+
     def _stretch(self, number: int) -> tuple[int, Permutation]:
         """Return the first position of a stretch and its permutation; recent ones are cached."""
         if number not in self._stretches:

@@ -260,13 +260,15 @@ class Batches:
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def explain(self, step: int) -> list[SegmentOrigin]:
+    def explain(self, step: int, ranks: int | None = None) -> list[SegmentOrigin]:
         """Return the origin of every segment in a step, over all ranks, by rank and row.
+
+        `ranks` is the number of ranks, by default that of this loader.
 
         Raises:
             UserError: the step does not exist.
         """
-        whole, dealt = self.rows_of_ranks(step)
+        whole, dealt = self.rows_of_ranks(step, ranks)
         found: list[SegmentOrigin] = []
         for number in np.unique(whole.sources).tolist():
             places = [
@@ -290,10 +292,19 @@ class Batches:
             found += origins(self._sources[number].dataset, layout, described)
         return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
 
-    def rows_of_ranks(self, step: int) -> tuple[GlobalBatch, Int64Array]:
-        """Return a global batch, and the rows of each rank, shape (world_size, num_rows)."""
-        whole = self._existing(step)
-        return whole, self._dealt(whole)
+    def rows_of_ranks(self, step: int, ranks: int | None = None) -> tuple[GlobalBatch, Int64Array]:
+        """Return a global batch, and its rows of each rank, shape (ranks, num_rows / ranks).
+
+        `ranks` is the number of ranks, by default that of this loader.
+
+        Raises:
+            UserError: the step does not exist, or its rows cannot be divided among the ranks.
+        """
+        whole, ranks = self._existing(step), ranks or self.world_size
+        if len(whole.sequences) % ranks:
+            why = f"it has {len(whole.sequences)} rows, and there are {ranks} ranks"
+            raise UserError(f"cannot divide step {step} among the ranks", why=why)
+        return whole, self._dealt(whole, ranks)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """Return the state to resume at a step, by default the next one.
@@ -417,9 +428,9 @@ class Batches:
         found: Int64Array = whole.sequences[chosen[whole.sources[chosen] == number]]
         return found
 
-    def _dealt(self, whole: GlobalBatch) -> Int64Array:
+    def _dealt(self, whole: GlobalBatch, ranks: int | None = None) -> Int64Array:
         """Return the rows of each rank, shape (world_size, num_rows / world_size)."""
-        num_rows, world_size = len(whole.sequences), self.world_size
+        num_rows, world_size = len(whole.sequences), ranks or self.world_size
         if world_size == 1 or not self.order.even_attention:
             return np.arange(num_rows).reshape(world_size, -1)
         costs = np.empty(num_rows, np.int64)

@@ -10,7 +10,7 @@ Sources have numbers in the run: A is 0, B is 1, C is 2.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,11 @@ class Chain(Schedule):
 
     def follow(self, standing: object) -> None:
         self.present.follow(standing)
+
+    def legs(self) -> Iterator[tuple[Leg, Schedule]]:
+        """Yield each leg and its schedule."""
+        for number, leg in enumerate(self._legs):
+            yield leg, self._schedule(number)
 
     def given(self, number: int) -> Sequence[Given]:
         """Return what each source of the run had given before a leg."""

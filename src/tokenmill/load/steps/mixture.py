@@ -31,6 +31,7 @@ from tokenmill.load.steps.schedule import (
     GlobalBatch,
     Schedule,
     Start,
+    Uses,
     only_row_length,
     seed_of_source,
     token_counts,
@@ -131,6 +132,8 @@ class MixtureSchedule(Schedule):
     start: Start | None = None
     """Where the mixture begins, if it is not the first leg of a run."""
     _progress: MixtureProgress = field(init=False)
+    _walked: tuple[int, Int64Array] = field(init=False)
+    """See `_rows_of_steps`."""
 
     def __post_init__(self) -> None:
         _check(self.sources)
@@ -239,6 +242,36 @@ class MixtureSchedule(Schedule):
             raise UserError("the state belongs to another mixture")
         self._begin_at(found)
 
+    def uses(
+        self, number: int, sequences: Int64Array, stop: int, *, whole_epoch: bool = False
+    ) -> Uses:
+        """Return when sequences of a source are used before the step `stop`.
+
+        With `whole_epoch`, also those that the source may give later in its epoch.
+        """
+        order, epochs = self._orders[number], self.sources[number].epochs
+        given = self._rows_of_steps(stop)[:, number]
+        end = int(given[-1])
+        if whole_epoch and (epochs is None or end < epochs * order.size):
+            end = (end // order.size + 1) * order.size
+        members, rows = order.rows_of(sequences, int(given[0]), end)
+        steps = np.searchsorted(given, rows, side="right") - 1
+        steps = np.where(rows < given[-1], self._first.step + steps, -1)
+        return Uses.joined([Uses(members, steps, rows // order.size)])
+
+    def _rows_of_steps(self, stop: int) -> Int64Array:
+        """Return the rows of each source before each step until `stop`, shape (n, num_sources).
+
+        It is computed from the first step on.
+        """
+        if self._walked[0] != stop:
+            self._go_to(self._first.step)
+            found = [self._progress.rows]
+            while self._progress.step < stop and self._advance() is not None:
+                found.append(self._progress.rows)
+            self._walked = stop, np.array(found, np.int64)
+        return self._walked[1]
+
     def standing(self) -> object:
         return self._progress
 
@@ -261,6 +294,7 @@ class MixtureSchedule(Schedule):
         self._kept = {self._first.step: self._first}
         """Positions before some steps, one for each `_interval` steps."""
         self._interval = 1
+        self._walked = -1, np.empty((0, len(self.sources)), np.int64)
 
     def _keep(self, progress: MixtureProgress) -> None:
         if progress.step % self._interval == 0:
@@ -272,7 +306,7 @@ class MixtureSchedule(Schedule):
 
     def _go_to(self, step: int) -> None:
         """Move to a step, or to the end."""
-        known = (self._progress, self._before_last, self._start, *self._kept.values())
+        known = (self._progress, self._before_last, self._start, self._first, *self._kept.values())
         self._progress = max(
             (each for each in known if each.step <= step), key=lambda each: each.step
         )

@@ -72,6 +72,18 @@ class Steps:
         found: Int64Array = self.window_starts[window] + at
         return found
 
+    def places(self, sequences: Int64Array) -> Int64Array:
+        """Return the positions of sequences: the inverse of `sequences`."""
+        if self.size == 1:
+            return sequences
+        steps, rest = self._offsets
+        window = np.searchsorted(self.window_starts, sequences, side="right") - 1
+        at = sequences - self.window_starts[window]
+        behind = at - np.diff(steps)[window] * self.size
+        in_rest = self.num_steps * self.size + rest[window] + behind
+        found: Int64Array = np.where(behind >= 0, in_rest, steps[window] * self.size + at)
+        return found
+
 
 def steps_of(plan: Plan) -> Steps:
     """Return the groups of a plan, in its order."""
@@ -97,6 +109,35 @@ class Order:
         mixed[inside] = self._shuffled(epoch, step[inside]) * self.steps.size + within[inside]
         return self.steps.sequences(mixed)
 
+    def places(self, epoch: int, sequences: Int64Array) -> Int64Array:
+        """Return the positions of sequences in an epoch, shape (n,); from `size` on, not given."""
+        places = self.steps.places(sequences)
+        if self.shuffle == "none":
+            return places
+        step, within = np.divmod(places, self.steps.size)
+        inside = step < self.steps.num_steps
+        shuffled = self._permutation(epoch).places(step[inside])
+        found = places.copy()
+        found[inside] = shuffled * self.steps.size + within[inside]
+        return found
+
+    def rows_of(
+        self, sequences: Int64Array, first: int, stop: int
+    ) -> tuple[Int64Array, Int64Array]:
+        """Find sequences among rows [first, stop), which are counted over all epochs.
+
+        Returns the index of each sequence found in `sequences`, and its row, both of shape (n,).
+        """
+        members, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for epoch in range(first // self.size, -(-stop // self.size)):
+            places = self.places(epoch, sequences)
+            inside = np.flatnonzero(places < self.size)
+            found = epoch * self.size + places[inside]
+            within = (found >= first) & (found < stop)
+            members.append(inside[within])
+            rows.append(found[within])
+        return np.concatenate(members), np.concatenate(rows)
+
     @cached_property
     def size(self) -> int:
         """Number of sequences in an epoch: all, or those in complete groups."""
@@ -118,10 +159,11 @@ class Order:
         return np.concatenate([nothing, *parts]), np.concatenate([nothing, *epochs])
 
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
-        if self.shuffle == "none":
-            return places
-        count, size = self.steps.num_steps, self.steps.size
-        return _permutation(self.shuffle, count, size, self.seed, epoch)(places)
+        return places if self.shuffle == "none" else self._permutation(epoch)(places)
+
+    def _permutation(self, epoch: int) -> Permutation | BlockPermutation:
+        steps = self.steps
+        return _permutation(self.shuffle, steps.num_steps, steps.size, self.seed, epoch)
 
 
 @lru_cache(64)

@@ -9,8 +9,8 @@ are shuffled.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Protocol
 
@@ -52,6 +52,25 @@ class GlobalBatch:
     """Tokens in a row after rows are cut into several; None if they are not cut."""
     possible: tuple[int, ...] | None = None
     """Numbers of the plans that steps like this one take rows from; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """When sequences of a source are in a batch. All arrays have shape (n,)."""
+
+    members: Int64Array
+    """Indices of the sequences among those that were asked for."""
+    steps: Int64Array
+    """-1 for a step to come that is not known: a mixture's depend on all before them."""
+    epochs: Int64Array
+
+    @staticmethod
+    def joined(parts: Iterable[Uses]) -> Uses:
+        """Return several as one, sorted by sequence and step; unknown steps come last."""
+        lists = zip(*((each.members, each.steps, each.epochs) for each in parts), strict=True)
+        members, steps, epochs = map(np.concatenate, lists)
+        order = np.lexsort((epochs, steps.view(np.uint64), members))
+        return Uses(members[order], steps[order], epochs[order])
 
 
 class Schedule(Protocol):
@@ -159,6 +178,15 @@ class BatchSize:
             if end is None or begin + some < end:
                 break
         return steps
+
+    def steps_of(self, rows: Int64Array, first: int, row_length: int) -> Int64Array:
+        """Return the step of each row, shape (n,), if row 0 is the first of the step `first`."""
+        begins = [first, *(step for step, _ in self.points if step > first)]
+        before = np.array([self.rows_between(first, begin, row_length) for begin in begins])
+        sizes = np.array([self.rows_of(row_length, begin) for begin in begins])
+        at = np.searchsorted(before, rows, side="right") - 1
+        found: Int64Array = np.array(begins)[at] + (rows - before[at]) // sizes[at]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +345,17 @@ class _Series:
         stop = self.first_step + steps
         return self.first_row + self.size.rows_between(self.first_step, stop, self.row_length)
 
+    def uses(self, sequences: Int64Array, stop: int) -> Uses:
+        """Return when sequences are used before the row `stop`, by steps of this series alone."""
+        asked = np.arange(len(sequences))
+        if self.members is not None:
+            at = np.searchsorted(self.members, sequences).clip(max=len(self.members) - 1)
+            asked = np.flatnonzero(self.members[at] == sequences)
+            sequences = at[asked]
+        found, rows = self.order.rows_of(sequences, self.first_row, stop)
+        steps = self.size.steps_of(rows - self.first_row, self.first_step, self.row_length)
+        return Uses(asked[found], steps - self.first_step, rows // self.order.size)
+
     def rows_left(self, epochs: int) -> int:
         """Return the number of sequences that no step uses, after this many epochs."""
         total = int(self.order.steps.window_starts[-1])
@@ -407,6 +446,43 @@ class PlanSchedule(Schedule):
             series.rows_before(count) for series, count in zip(self._series, counts, strict=True)
         ]
 
+    def uses(
+        self,
+        number: int,  # noqa: ARG002
+        sequences: Int64Array,
+        stop: int,
+        *,
+        whole_epoch: bool = False,
+    ) -> Uses:
+        """Return when sequences of the only source, number 0, are used before the step `stop`.
+
+        With `whole_epoch`, also those later in the epoch of each row length.
+        """
+        parts = []
+        for place, given in enumerate(self.rows_before(stop)):
+            series = self._series[place]
+            size = series.order.size
+            end = (given // size + 1) * size if whole_epoch else given
+            end = min(end, series.rows_before(series.steps_before(self._epochs)))
+            found = series.uses(sequences, end)
+            parts.append(replace(found, steps=self._steps_of(place, found.steps)))
+        return Uses.joined(parts)
+
+    def _steps_of(self, number: int, own: Int64Array) -> Int64Array:
+        """Return the steps of the schedule that are steps of one of its series, shape (n,)."""
+        series = self._series[number]
+        if len(self._series) == 1 or not len(own):
+            return self._first_step + own
+        steps, last = np.empty_like(own), own.max()
+        epoch = series.first_row // series.order.size
+        while series.steps_before(epoch) <= last:
+            firsts, arranged = self._epoch(epoch)
+            places = np.flatnonzero(arranged.series == number) + sum(firsts)
+            inside = (own >= firsts[number]) & (own < firsts[number] + len(places))
+            steps[inside] = self._first_step + places[own[inside] - firsts[number]]
+            epoch += 1
+        return steps
+
     def resume(self, step: int, progress: dict[str, Any]) -> None:
         """Do nothing: the order depends only on the step."""
 
@@ -441,13 +517,17 @@ class PlanSchedule(Schedule):
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._steps_before(middle) <= steps else (low, middle)
-        firsts = [series.steps_before(low) for series in self._series]
-        counts = [
-            series.steps_before(low + 1) - first
+        firsts, arranged = self._epoch(low)
+        return firsts, arranged, steps - sum(firsts)
+
+    def _epoch(self, epoch: int) -> tuple[list[int], Arrangement]:
+        """Return the steps of each series before an epoch, and the order of series in it."""
+        firsts = [series.steps_before(epoch) for series in self._series]
+        counts = tuple(
+            series.steps_before(epoch + 1) - first
             for series, first in zip(self._series, firsts, strict=True)
-        ]
-        shuffles = self._shuffle != "none"
-        return firsts, arrangement(tuple(counts), self._seed, low, shuffles), steps - sum(firsts)
+        )
+        return firsts, arrangement(counts, self._seed, epoch, self._shuffle != "none")
 
 
 STEPS_AT_ONCE = 1 << 16

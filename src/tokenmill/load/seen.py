@@ -1,0 +1,85 @@
+"""What a run gives, and when: the steps, epochs and ranks of any sequences of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenmill.core.records import Int64Array
+from tokenmill.load.opening import open_run
+from tokenmill.load.state import LoaderState
+from tokenmill.load.steps.chain import Chain
+from tokenmill.load.steps.schedule import Uses
+from tokenmill.store.dataset import Dataset
+
+
+class Seen:
+    """The run of a state: what it has given and will give.
+
+    Args:
+        state: the state of a loader.
+        datasets: open datasets, for data that has moved.
+
+    Raises:
+        UserError: data is missing, or the state is one of a curriculum.
+    """
+
+    def __init__(self, state: LoaderState, datasets: Sequence[Dataset] = ()) -> None:
+        self.state = state
+        self.batches = open_run(state, datasets)
+        """The batches of the run, at the step of the state."""
+
+    def uses(self, source: int, sequences: Int64Array) -> Uses:
+        """Return when sequences of a source were used, and will be until its epoch ends.
+
+        A plan's are computed. For a mixture, all steps before that of the state are computed once,
+        and those to come are not known.
+
+        Args:
+            source: number of the source in the run.
+            sequences: shape (n,).
+        """
+        parts = [Uses(*np.empty((3, 0), np.int64))]
+        for schedule, numbers, stop in self._legs():
+            if source in numbers:
+                number = numbers.index(source)
+                is_last = stop is None
+                until = self.state.step if stop is None else stop
+                parts.append(schedule.uses(number, sequences, until, whole_epoch=is_last))
+        return Uses.joined(parts)
+
+    def ranks(self, source: int, sequences: Int64Array, uses: Uses) -> Int64Array:
+        """Return the rank of each use, shape (n,); -1 if its step is not known.
+
+        Ranks are those that a leg had at its end, with rows dealt evenly by attention cost.
+        """
+        found = np.full(len(uses.steps), -1)
+        for step in np.unique(uses.steps[uses.steps >= 0]).tolist():
+            whole, dealt = self.batches.rows_of_ranks(step, self.ranks_at(step))
+            ranks = np.empty(dealt.size, np.int64)
+            ranks[dealt] = np.arange(len(dealt))[:, None]
+            rows = np.flatnonzero(whole.sources == source)
+            ranks_of = zip(whole.sequences[rows].tolist(), whole.epochs[rows].tolist(), strict=True)
+            known = dict(zip(ranks_of, ranks[rows].tolist(), strict=True))
+            for use in np.flatnonzero(uses.steps == step).tolist():
+                key = int(sequences[uses.members[use]]), int(uses.epochs[use])
+                found[use] = known[key]
+        return found
+
+    def ranks_at(self, step: int) -> int:
+        """Return the number of ranks at a step."""
+        legs = [leg for leg in self.state.legs if leg.first_step <= step]
+        is_present = len(legs) == len(self.state.legs)
+        return self.state.ranks if is_present else legs[-1].ranks
+
+    def _legs(self) -> Iterator[tuple[Any, Sequence[int], int | None]]:
+        """Yield the schedule of each leg, the numbers of its sources, and the step it ends at."""
+        schedule = self.batches.schedule
+        if not isinstance(schedule, Chain):
+            yield schedule, range(len(self.state.sources)), None
+            return
+        stops = [leg.first_step for leg in self.state.legs[1:]]
+        for (leg, each), stop in zip(schedule.legs(), [*stops, None], strict=True):
+            yield each, leg.sources, stop
