@@ -131,6 +131,8 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (GroupOptions, "parity_counts"): Path,
     (SelectOptions, "only"): Path,
     (SelectOptions, "without"): Path,
+    (SelectOptions, "contains"): Path,
+    (SelectOptions, "without_contained"): Path,
     (SelectOptions, "sample"): str,
 }
 OF_NO_WORDS = {"id_field", "keep", "no_loss", "validation", "max_tokens"}

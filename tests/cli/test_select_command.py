@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -83,7 +84,58 @@ def test_a_view_is_told_as_json(corpus: Path) -> None:
             {"question": "only the 3 ids in ids.txt", "documents": 0, "tokens": 0},
         ],
         "unknown_ids": [{"file": "ids.txt", "ids": 3, "unknown": 1, "first": ["nobody"]}],
+        "contained": [],
+        "matches": None,
     }
+
+
+def test_documents_that_share_words_with_a_benchmark_are_told(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (corpus / "bench.jsonl").write_text('{"q": "zz!"}\n{"q": "z", "a": ["Q"]}\n{"n": 1}\n')
+    digest = hashlib.sha256((corpus / "bench.jsonl").read_bytes()).hexdigest()[:12]
+    words = ("--without-contained", "bench.jsonl", "--words", "1")
+    lines = told("select", "one", "--out", "fair", *words)
+    view = tokenmill.open("fair")
+    run = "share 1 word in a row with one of 3 texts in bench.jsonl"
+    question = f"without documents that {run} (SHA-256 {digest})"
+    assert lines == [
+        f"        view  fair (id {view.manifest.dataset_id})",
+        "   documents  1 of 4",
+        "      tokens  4 of 11",
+        f"    left out  3 documents with 7 tokens by: {question}",
+        "   contained  3 documents share 1 word in a row with 2 of 3 texts of bench.jsonl",
+        "              2 documents with bench.jsonl:2: z q",
+        "              1 document with bench.jsonl:1: zz",
+        "   too short  1 of 3 texts of bench.jsonl cannot be found, with fewer than 1 word: "
+        "bench.jsonl:3",
+        "     matches  fair/matches.jsonl",
+        "",
+        "next: tokenmill pack fair --sequence-length 4096",
+    ]
+    (line,) = told("select", "one", "--out", "fair-json", *words, "--json")
+    found = json.loads(line)
+    assert found["matches"] == "fair-json/matches.jsonl"
+    assert found["contained"] == [
+        {
+            "file": "bench.jsonl",
+            "words": 1,
+            "documents": 3,
+            "texts": 3,
+            "found": 2,
+            "most": [
+                {"text": "bench.jsonl:2", "documents": 2, "begins": "z q"},
+                {"text": "bench.jsonl:1", "documents": 1, "begins": "zz"},
+            ],
+            "too_short": 1,
+            "first_too_short": ["bench.jsonl:3"],
+            "slow": False,
+        }
+    ]
+    tokenmill.select("one", "fair-python", contains=Path("bench.jsonl"), words=1)
+    assert caplog.messages == [
+        "1 of 3 texts of bench.jsonl cannot be found, with fewer than 1 word: bench.jsonl:3"
+    ]
 
 
 def test_python_takes_the_same_options_and_warns_of_unknown_ids(

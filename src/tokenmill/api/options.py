@@ -83,6 +83,9 @@ class SelectArguments(TypedDict, total=False):
     where: str | None
     only: str | Path | None
     without: str | Path | None
+    contains: str | Path | None
+    without_contained: str | Path | None
+    words: int
     dedupe: Literal["exact"] | None
     sample: float | str | None
     seed: int

@@ -33,12 +33,15 @@ def select(
         datasets: a dataset or view, its folder, or a list of these.
         out: folder for the view; it must not exist.
         options: `where`, a DuckDB expression such as `"lang = 'de' and tokens > 100"`; `only` or
-            `without`, a file with one id a line; `dedupe="exact"`; `sample`, a number of tokens;
-            `seed` of the sample. They apply in this order.
+            `without`, a file with one id a line; `contains` or `without_contained`, a file of
+            texts, and `words`, how many words in a row documents must share with one of them;
+            `dedupe="exact"`; `sample`, a number of tokens; `seed` of the sample. They apply in
+            this order.
 
     Returns:
-        The opened view. Its `question` says how the documents were chosen. Ids that no document
-        has are logged as a warning.
+        The opened view. Its `question` says how the documents were chosen, and `matches.jsonl` in
+        its folder which documents share words with a file of texts. Ids that no document has, and
+        texts with too few words, are logged as a warning.
 
     Raises:
         UserError: the datasets do not fit together, an option is wrong, or no document is chosen.
@@ -50,4 +53,7 @@ def select(
     done = selecting.select([opened(each) for each in several], out, chosen)
     for unknown in done.unknown:
         LOGGER.warning("no document has %s", unknown)
+    for each in done.contained:
+        if each.too_short:
+            LOGGER.warning("%s", each.told_too_short)
     return Dataset(done.view.folder)

@@ -9,11 +9,16 @@ from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.core.options import about, make_options
-from tokenmill.core.values import counted
+from tokenmill.core.values import counted, shortened
 from tokenmill.store.selecting.options import SelectOptions
 
 if TYPE_CHECKING:
+    from tokenmill.store.selecting.contained import Containment
     from tokenmill.store.selecting.select import Selected
+
+
+MOST_SHOWN = 60
+"""Characters of a text."""
 
 
 class Select(Command, kw_only=True):
@@ -25,6 +30,7 @@ examples:
   tokenmill select corpus/ --out german/ --where "lang = 'de' and tokens > 100"
   tokenmill select corpus/ more/ --out merged/ --dedupe exact
   tokenmill select corpus/ --out cleaned/ --without opt-out.txt
+  tokenmill select corpus/ --out fair/ --without-contained gsm8k-test.jsonl
   tokenmill select corpus/ --out small/ --sample 10M"""
     sections: ClassVar[tuple[Section, ...]] = (
         Section("choice", SelectOptions, "which documents to keep; by default all of them"),
@@ -66,6 +72,24 @@ def selected_facts(done: Selected) -> Iterator[tuple[str, str]]:
         yield "left out", f"{count} by: {each.question}"
     for unknown in done.unknown:
         yield "unknown", str(unknown)
+    for found in done.contained:
+        yield from contained_facts(found)
+    if done.matches is not None:
+        yield "matches", str(done.matches)
+
+
+def contained_facts(each: Containment) -> Iterator[tuple[str, str]]:
+    """What documents share with the texts of a benchmark."""
+    texts = f"{counted(each.texts, 'text')} of {each.file}"
+    share = f"{counted(each.documents, 'document')} share {counted(each.words, 'word')} in a row"
+    yield "contained", f"{share} with {each.found:,} of {texts}"
+    for found in each.most:
+        with_it = f"{counted(found.documents, 'document')} with {found.text}"
+        yield "", f"{with_it}: {shortened(found.begins, MOST_SHOWN)}"
+    if each.too_short:
+        yield "too short", each.told_too_short
+    if each.slow:
+        yield "slow", "the library of this tokenizer decoded each document"
 
 
 def selected_values(done: Selected) -> dict[str, object]:
@@ -79,4 +103,6 @@ def selected_values(done: Selected) -> dict[str, object]:
         "of_tokens": done.of_tokens,
         "left_out": done.left_out,
         "unknown_ids": done.unknown,
+        "contained": done.contained,
+        "matches": None if done.matches is None else str(done.matches),
     }

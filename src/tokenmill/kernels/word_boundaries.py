@@ -57,7 +57,7 @@ class TokenTable(NamedTuple):
 
 
 @inlined
-def _code_point(data: UInt8Array, at: int, stop: int) -> tuple[int, int]:
+def code_point(data: UInt8Array, at: int, stop: int) -> tuple[int, int]:
     """The code point that begins at a byte, and its length in bytes; broken UTF-8 is one byte.
 
     Past the last byte it is a line feed.
@@ -97,7 +97,7 @@ def spaced_words(
         at, stop = edges[text], edges[text + 1]
         start = -1
         while at < stop:
-            code, size = _code_point(data, at, stop)
+            code, size = code_point(data, at, stop)
             if start >= 0 and (each or spaces[code]):
                 if count == len(spans):
                     spans = _doubled(spans)
@@ -168,7 +168,7 @@ def _words_of(
     state = START_STATE
     holds = before = False
     while at <= stop:
-        code, size = _code_point(data, at, stop)
+        code, size = code_point(data, at, stop)
         entry = classes[code]
         cell = transitions[state, entry & COLUMN_BITS]
         state, action = cell >> ACTION_BITS, cell & 7

@@ -28,7 +28,7 @@ from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run,
 from tokenmill.store.policies import Policies
 from tokenmill.store.stored_reference import decode_stored, open_reference
 from tokenmill.store.temporary import dataset_to_verify, whole_shard
-from tokenmill.store.view_manifest import VIEW_NAME, damaged_view
+from tokenmill.store.view_manifest import VIEW_NAME, check_matches, damaged_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,6 +138,7 @@ def _check_view(result: Verification, part: Part, advance: Advance) -> None:
     result.documents, result.tokens = dataset.num_documents, dataset.num_tokens
     if not part.is_first:
         return
+    check_matches(dataset.folder)
     path = dataset.folder / VIEW_NAME
     sources = dataset.manifest.sources
     documents, tokens = (np.zeros(len(sources), np.int64) for _ in range(2))

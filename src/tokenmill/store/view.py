@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from tokenmill.core.errors import OutputConflictError, UserError
@@ -18,6 +20,7 @@ from tokenmill.store.digests import file_digest
 from tokenmill.store.files import fsync_path, rename_flushed, storage_errors, temporary_folder
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.view_manifest import (
+    MATCHES_NAME,
     SELECTION_NAME,
     VIEW_NAME,
     ParentEntry,
@@ -34,6 +37,7 @@ def write_view(
     parents: Sequence[Dataset],
     masks: Iterable[BoolArray],
     question: Sequence[str],
+    note: Callable[[BinaryIO], None] | None = None,
 ) -> Path:
     """Write a view of datasets or views and return its folder.
 
@@ -43,6 +47,7 @@ def write_view(
         masks: which documents of each shard to keep, shape (num_documents,) each, for the shards of
             all parents in order. Documents that a parent, as a view, leaves out stay out.
         question: how they were chosen, in words.
+        note: called before the masks are made, with a file for what they find, `matches.jsonl`.
 
     Raises:
         UserError: the parents do not fit together, or no document is chosen.
@@ -57,8 +62,17 @@ def write_view(
     require_alike(parents)
     with storage_errors("write the view", folder), temporary_folder(folder) as work:
         writer = _Writer(work / SELECTION_NAME, parents)
-        writer.write(iter(masks))
-        write_sealed(work / VIEW_NAME, writer.finish(folder, question))
+        if note is None:
+            writer.write(iter(masks))
+        else:
+            with (work / MATCHES_NAME).open("xb") as file:
+                note(file)
+                writer.write(iter(masks))
+            fsync_path(work / MATCHES_NAME)
+        view = writer.finish(folder, question)
+        if note is not None:
+            view = msgspec.structs.replace(view, matches=_entry(work / MATCHES_NAME))
+        write_sealed(work / VIEW_NAME, view)
         fsync_path(work)
         rename_flushed(work, folder)
     return folder
@@ -146,12 +160,16 @@ class _Writer:
             )
             for parent in parents
         ]
-        digest = file_digest(self._path)
+        entry = _entry(self._path)
         return ViewManifest(
-            view_id=view_id(entries, digest),
+            view_id=view_id(entries, entry.xxh3_128),
             parents=entries,
             question=[*(line for parent in self._parents for line in parent.question), *question],
             sources=[SelectedEntry(documents=d, tokens=t) for d, t in self._sources],
             shards=self._shards,
-            file=FileEntry(name=SELECTION_NAME, bytes=self._path.stat().st_size, xxh3_128=digest),
+            file=entry,
         )
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=file_digest(path))

@@ -4,6 +4,8 @@
                     and how many documents and tokens each shard keeps
     selection.bin   one bit for each document of each shard, in order, each shard's bits compressed
                     (zlib) on their own
+    matches.jsonl   only if documents were compared with a benchmark: those that share words with
+                    its texts
     plans/          plans of the view, as in a dataset
 
 A view has the shards of its parents, one parent after the other. Documents keep the numbers that
@@ -33,6 +35,7 @@ from tokenmill.store.policies import Policies
 
 VIEW_NAME = "view.json"
 SELECTION_NAME = "selection.bin"
+MATCHES_NAME = "matches.jsonl"
 VIEW_FORMAT = "tokenmill-view"
 VIEW_VERSION = 1
 
@@ -74,6 +77,8 @@ class ViewManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shards: list[SelectedShard]
     """What is kept of each shard, of all parents in order."""
     file: FileEntry
+    matches: FileEntry | msgspec.UnsetType = msgspec.UNSET
+    """The documents that share words with texts of a benchmark, if that was asked."""
     digest: str = ""
 
 
@@ -136,9 +141,22 @@ def read_view(folder: Path) -> ViewManifest:
     for parent in view.parents:
         if PurePath(parent.place).is_absolute() or "\0" in parent.place:
             raise damaged_view(folder / VIEW_NAME, f"a parent has the place {parent.place!r}")
+    if view.matches is not msgspec.UNSET:
+        path = folder / MATCHES_NAME
+        if view.matches.name != MATCHES_NAME:
+            raise damaged_view(folder / VIEW_NAME, f"its matches are in {view.matches.name!r}")
+        if not path.is_file() or path.stat().st_size != view.matches.bytes:
+            raise damaged_view(path, "the matches are missing, or have another size")
     if view.view_id != view_id(view.parents, known.xxh3_128):
         raise damaged_view(folder / VIEW_NAME, "its id does not follow from its content")
     return view
+
+
+def check_matches(folder: Path) -> None:
+    """Raise a VerificationError if a view has matches, and they have another digest."""
+    known = read_view(folder).matches
+    if known is not msgspec.UNSET and file_digest(folder / MATCHES_NAME) != known.xxh3_128:
+        raise damaged_view(folder / MATCHES_NAME, "the digest of the matches differs")
 
 
 def view_id(parents: Sequence[ParentEntry], digest: str) -> str:

@@ -55,7 +55,7 @@ class Where:
         for dataset in datasets:
             self._check(dataset)
 
-    def mask(self, place: Place) -> BoolArray:
+    def mask(self, place: Place, _: BoolArray) -> BoolArray:
         """Return for which documents of a shard the expression is true, shape (num_documents,)."""
         import pyarrow as pa
 

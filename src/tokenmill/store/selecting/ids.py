@@ -85,7 +85,7 @@ class Ids:
         edges = offsets_from_lengths([len(name) for name in ids])
         self._table.add(np.frombuffer(b"".join(ids), np.uint8), edges)
 
-    def mask(self, place: Place) -> BoolArray:
+    def mask(self, place: Place, _: BoolArray) -> BoolArray:
         """Return which documents of a shard to keep, shape (num_documents,)."""
         column = place.shard.documents(["id"]).column("id")
         parts = [self._numbers(chunk) for chunk in column.chunks]

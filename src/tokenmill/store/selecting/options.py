@@ -28,6 +28,21 @@ class SelectOptions(msgspec.Struct, frozen=True, kw_only=True):
     without: Annotated[
         str | None, about("leave out the ids in this file, one a line", metavar="FILE")
     ] = None
+    contains: Annotated[
+        str | None,
+        about(
+            "keep documents that share a run of words with a text in this file, one a line: .txt, "
+            "or .jsonl, where every string counts",
+            metavar="FILE",
+        ),
+    ] = None
+    without_contained: Annotated[
+        str | None, about("leave out the documents that --contains keeps", metavar="FILE")
+    ] = None
+    words: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        about("words of a run, without case and punctuation", metavar="N"),
+    ] = 13
     dedupe: Annotated[
         Literal["exact"] | None,
         about("exact: of documents with equal token ids, keep the first"),

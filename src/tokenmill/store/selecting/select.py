@@ -1,6 +1,7 @@
 """Choose documents of datasets and write them as a view.
 
-    where, only, without     one pass, a shard at a time
+    where, only, without,    one pass, a shard at a time
+    (without-)contain(s|ed)
       ─▶ exact duplicates    8 bytes a document; then reads those that may be equal
       ─▶ sample              16 bytes for each document that is left
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
 from tokenmill.core.records import Advance, BoolArray
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.selecting.benchmark import Benchmark
+from tokenmill.store.selecting.contained import Contained, Containment
 from tokenmill.store.selecting.duplicates import Duplicates
 from tokenmill.store.selecting.expression import Where
 from tokenmill.store.selecting.ids import Ids, UnknownIds
@@ -25,6 +28,7 @@ from tokenmill.store.selecting.options import SelectOptions
 from tokenmill.store.selecting.places import Place, places_of
 from tokenmill.store.selecting.sample import sample
 from tokenmill.store.view import require_alike, write_view
+from tokenmill.store.view_manifest import MATCHES_NAME
 
 DUPLICATES = "without exact duplicates"
 
@@ -48,6 +52,9 @@ class Selected:
     of_tokens: int
     left_out: list[LeftOut]
     unknown: list[UnknownIds]
+    contained: list[Containment]
+    matches: Path | None
+    """The file with the documents that share words with a benchmark."""
 
 
 class Filter(Protocol):
@@ -57,8 +64,11 @@ class Filter(Protocol):
     def question(self) -> str:
         """What is asked, in words."""
 
-    def mask(self, place: Place) -> BoolArray:
-        """Return which documents of a shard to keep, shape (num_documents,)."""
+    def mask(self, place: Place, asked: BoolArray) -> BoolArray:
+        """Return which documents of a shard to keep, shape (num_documents,).
+
+        Documents that are not asked for are left out anyway.
+        """
 
     def finish(self) -> None:
         """Close files, or raise an error if no document could answer."""
@@ -78,7 +88,9 @@ def select(
     """
     require_alike(datasets)
     choice = _Choice(datasets, options, advance)
-    folder = write_view(out, datasets, choice.masks(), [*choice.left_out] or ["all documents"])
+    question = [*choice.left_out] or ["all documents"]
+    note = choice.write_matches_to if choice.contained else None
+    folder = write_view(out, datasets, choice.masks(), question, note)
     unknown = (each.unknown() for each in choice.filters if isinstance(each, Ids))
     return Selected(
         view=Dataset(folder),
@@ -86,6 +98,8 @@ def select(
         of_tokens=sum(dataset.num_tokens for dataset in datasets),
         left_out=[LeftOut(name, *counts) for name, counts in choice.left_out.items()],
         unknown=[each for each in unknown if each is not None],
+        contained=[each.report() for each in choice.contained],
+        matches=folder / MATCHES_NAME if choice.contained else None,
     )
 
 
@@ -105,6 +119,13 @@ class _Choice:
             self.filters.append(Ids(options.only, keeps=True))
         if options.without is not None:
             self.filters.append(Ids(options.without, keeps=False))
+        names = ((options.contains, True), (options.without_contained, False))
+        self.contained = [
+            Contained(Benchmark(name, options.words), datasets, keeps=keeps)
+            for name, keeps in names
+            if name is not None
+        ]
+        self.filters += self.contained
         questions = [each.question for each in self.filters]
         questions += [DUPLICATES] if options.dedupe else []
         questions += [self._sample] if options.sample else []
@@ -114,6 +135,11 @@ class _Choice:
     @property
     def _sample(self) -> str:
         return f"a sample of {self._options.sample:,.0f} tokens with seed {self._options.seed}"
+
+    def write_matches_to(self, file: BinaryIO) -> None:
+        """Set the file for documents that share words with a benchmark."""
+        for each in self.contained:
+            each.file = file
 
     def masks(self) -> Iterator[BoolArray]:
         """Yield which documents of each shard to keep, shape (num_documents,) each."""
@@ -142,7 +168,7 @@ class _Choice:
         for place in self._places:
             mask = place.selected
             for each in self.filters:
-                kept = mask & each.mask(place)
+                kept = mask & each.mask(place, mask)
                 lost = mask & ~kept
                 documents, tokens = self.left_out[each.question]
                 documents += int(np.count_nonzero(lost))
