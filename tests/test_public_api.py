@@ -23,6 +23,7 @@ from tokenmill.cli import COMMANDS
 from tokenmill.encode.words.splits import Digits
 from tokenmill.load.columns import MaskedLM
 from tokenmill.load.fill_in_middle import FillInMiddle
+from tokenmill.load.steps.schedule import Ramp
 from tokenmill.packing.options import LongDocuments, Packing, PackOptions
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.run.recipe.options import (
@@ -175,6 +176,7 @@ def expected_type(struct: type, name: str, hint: Any) -> Any:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         given = [each for each in typing.get_args(kind) if each is not msgspec.UnsetType]
         given = [Sequence[str] if each == list[str] else each for each in given]
+        given = [options.Ramp if each == Ramp else each for each in given]
         kind = typing.Union[tuple(given)]  # noqa: UP007
     if typing.get_origin(kind) in (list, tuple):
         return Sequence[without_rules(typing.get_args(kind)[0])]  # type: ignore[misc]

@@ -211,7 +211,7 @@ LOADERS = {"rows": "global_batch_size", "tokens": "tokens_per_batch"}
 
 def test_a_ramp_changes_the_batch_at_its_steps(corpora: list[Path]) -> None:
     dataset = tokenmill.open(corpora[0])
-    ramp = ((0, 1), (2, 3), (5, 8))
+    ramp = [[0, 1], [2, 3], [5, 8]]
     batches = dataset.batches("packed", global_batch_size=ramp, epochs=2)
     sizes = [len(batch["input_ids"]) for batch in batches]
     assert sizes[:7] == [1, 1, 3, 3, 3, 8, 8]
@@ -336,7 +336,7 @@ def test_what_does_not_fit_to_a_run_is_refused(
     elsewhere["sources"][0]["tokenizer"] = "0" * 64
     cases = {
         "nothing to amend": lambda: tokenmill.amend(state),
-        "options of amend contradict each other": lambda: tokenmill.amend(
+        "give one size of a global batch": lambda: tokenmill.amend(
             state, global_batch_size=1, global_batch_tokens=1
         ),
         "a run cannot change its tokenizer": lambda: tokenmill.amend(elsewhere, plan="buckets"),
@@ -348,6 +348,10 @@ def test_what_does_not_fit_to_a_run_is_refused(
         "a share must be between 0 and 1e+09": lambda: tokenmill.amend(mixed, shares={"a": -1}),
         "the points of a batch size must be sorted by step": lambda: tokenmill.amend(
             state, global_batch_size=((5, 24),)
+        ),
+        "invalid size of a global batch": lambda: tokenmill.amend(state, global_batch_size=0),
+        "give sources or a plan": lambda: tokenmill.amend(
+            state, plan="buckets", sources=[source_of("a")]
         ),
         "cannot find the plan 'packt'": lambda: tokenmill.amend(state, plan="packt"),
         "not the state of a loader": lambda: tokenmill.amend({"step": 1}, global_batch_size=8),

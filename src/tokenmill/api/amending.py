@@ -10,11 +10,12 @@ import msgspec
 from tokenmill.core.errors import UserError
 from tokenmill.load.legs import LegSource, amended, other_plan, sources_of, with_shares
 from tokenmill.load.state import checked_state
-from tokenmill.load.steps.schedule import BatchSize, Ramp
+from tokenmill.load.steps.schedule import BatchSize
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokenmill.api.options import Ramp
     from tokenmill.load.steps.mixture import MixtureSource
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.plan import Plan
@@ -55,16 +56,15 @@ def amend(
         global_batch_tokens: tokens in a global batch, or points (step, tokens) of a ramp.
 
     Raises:
-        UserError: nothing changes, the options contradict each other, the new data has another
-            tokenizer, or the state is one of a curriculum.
+        UserError: nothing changes, an option is invalid or contradicts another one, the new data
+            has another tokenizer, or the state is one of a curriculum.
     """
     found = checked_state(dict(state))
     sizes = (global_batch_size, global_batch_tokens)
     if all(each is None for each in (shares, sources, plan, when_one_ends, *sizes)):
         raise UserError("nothing to amend", hint="give shares, sources, a plan or a batch size")
-    if None not in sizes or (sources is not None and plan is not None):
-        why = "give one batch size, and either sources or a plan"
-        raise UserError("options of amend contradict each other", why=why)
+    if sources is not None and plan is not None:
+        raise UserError("give sources or a plan", why="a run is of one plan, or of a mixture")
     new = sources_of(found)
     if sources is not None:
         new = [LegSource.of(source) for source in sources]
@@ -72,5 +72,5 @@ def amend(
         new = [other_plan(new, dataset, plan)]
     if shares is not None:
         new = with_shares(new, shares)
-    size = None if sizes == (None, None) else BatchSize(*sizes)
+    size = None if sizes == (None, None) else BatchSize.of(*sizes)
     return msgspec.to_builtins(amended(found, new, size, when_one_ends))  # type: ignore[no-any-return]

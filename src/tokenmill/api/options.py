@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tokenmill.vocabulary.training.options import Model
 
 Labels = Literal["aligned", "next"]
+Ramp = Sequence[Sequence[int]]
+"""Points (step, size): each size holds from its step on."""
 Transform = Callable[[dict[str, Any]], Any]
 """Takes a record; returns a text, a dict with a text, a list of these, or None."""
 
@@ -154,9 +156,9 @@ class MixtureArguments(BatchArguments, total=False):
     without_prefix: int
     overlap_in_loss: bool | None
     loss_spans: bool
-    batch_size: int | None
-    global_batch_size: int | None
-    tokens_per_batch: int | None
+    batch_size: int | Ramp | None
+    global_batch_size: int | Ramp | None
+    tokens_per_batch: int | Ramp | None
     rank: int | None
     world_size: int | None
     seed: int

@@ -72,9 +72,7 @@ examples:
         if not any(given):
             hint = "give at least one of the options in tokenmill amend --help"
             raise UserError("nothing to amend", hint=hint)
-        if all(sizes):
-            raise UserError("give one size of a global batch", why="got rows and tokens")
-        size = BatchSize(*sizes) if any(sizes) else None
+        size = BatchSize.of(*sizes) if any(sizes) else None
         found = amended(state, self._sources(state), size, self.when_one_ends)
         write_state(found, self.out)
         if self.json:

@@ -129,8 +129,23 @@ class Schedule(Protocol):
 class BatchSize:
     """The size of a global batch in rows or in tokens, constant or as a ramp."""
 
-    rows: int | Ramp | None = None
-    tokens: int | Ramp | None = None
+    rows: Count | Ramp | None = None
+    tokens: Count | Ramp | None = None
+
+    @staticmethod
+    def of(rows: Any, tokens: Any) -> BatchSize:
+        """Return a size in rows or in tokens.
+
+        Raises:
+            UserError: it is neither a number nor a ramp, or both are given.
+        """
+        try:
+            size = msgspec.convert({"rows": rows, "tokens": tokens}, BatchSize)
+        except msgspec.ValidationError as error:
+            raise UserError("invalid size of a global batch", why=str(error)) from error
+        if None not in (rows, tokens):
+            raise UserError("give one size of a global batch", why="got rows and tokens")
+        return size
 
     @property
     def points(self) -> Ramp:
