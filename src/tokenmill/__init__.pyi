@@ -15,6 +15,9 @@ from tokenmill.api.building import recipe as recipe
 from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
 from tokenmill.api.datasets import open as open
+from tokenmill.api.finding import Findings as Findings
+from tokenmill.api.finding import StringCount as StringCount
+from tokenmill.api.finding import find as find
 from tokenmill.api.loading import mix as mix
 from tokenmill.api.loading import mix_batches as mix_batches
 from tokenmill.api.loading import text_loader as text_loader
@@ -74,6 +77,7 @@ from tokenmill.store.counts.folder import open_counts as open_counts
 from tokenmill.store.exports import ExportManifest as ExportManifest
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
+from tokenmill.store.selecting.finding import FoundDocument as FoundDocument
 from tokenmill.vocabulary.advice.advise import VocabularyAdvice as VocabularyAdvice
 from tokenmill.vocabulary.changing.change import TokenizerChange as TokenizerChange
 from tokenmill.vocabulary.training.train import TrainReport as TrainReport

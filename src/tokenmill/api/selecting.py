@@ -33,10 +33,10 @@ def select(
         datasets: a dataset or view, its folder, or a list of these.
         out: folder for the view; it must not exist.
         options: `where`, a DuckDB expression such as `"lang = 'de' and tokens > 100"`; `only` or
-            `without`, a file with one id a line; `contains` or `without_contained`, a file of
-            texts, and `words`, how many words in a row documents must share with one of them;
-            `dedupe="exact"`; `sample`, a number of tokens; `seed` of the sample. They apply in
-            this order.
+            `without`, a file with one id a line, or a view; `contains` or `without_contained`, a
+            file of texts, and `words`, how many words in a row documents must share with one of
+            them; `dedupe="exact"`; `sample`, a number of tokens; `seed` of the sample. They apply
+            in this order.
 
     Returns:
         The opened view. Its `question` says how the documents were chosen, and `matches.jsonl` in

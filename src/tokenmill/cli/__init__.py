@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
     "amend": "change the shares, data or batch size of a training run from a step on",
     "select": "choose documents of datasets, or merge datasets, without copying a token",
+    "find": "find documents by their text, and the sequences that have them",
     "diff": "show how two datasets differ in sources, documents, tokens and options",
     "cp": "copy a dataset and its plans between folders and buckets",
     "delete": "delete a dataset or an unfinished build from a bucket",
@@ -39,6 +40,8 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
     "bench": "measure engines and loaders on this machine",
 }
+RARE = ("delete", "recipe", "completion", "bench")
+"""Commands that the overview only names."""
 ACTIONS = {
     "tokenizer": {
         "show": "show kind, model, special tokens, engine and digests of a tokenizer",
@@ -77,6 +80,7 @@ example: tokenmill build data/ --tokenizer tokenizer.json --out corpus/
 
 {commands}
 
+also: {rare}
 Run tokenmill COMMAND --help for options and examples, or tokenmill --version."""
 ACTIONS_OVERVIEW = """\
 {summary}.
@@ -134,7 +138,8 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _carry_out(command: str, arguments: Sequence[str]) -> int:
     if command in ("", "-h", "--help"):
-        _print_overview(OVERVIEW, COMMANDS)
+        shown = {name: summary for name, summary in COMMANDS.items() if name not in RARE}
+        _print_overview(OVERVIEW.replace("{rare}", ", ".join(RARE)), shown)
         return 0 if command else 2
     if command == "--version":
         from importlib.metadata import version

@@ -22,11 +22,13 @@ class SelectOptions(msgspec.Struct, frozen=True, kw_only=True):
             metavar="EXPRESSION",
         ),
     ] = None
-    only: Annotated[str | None, about("keep the ids in this file, one a line", metavar="FILE")] = (
-        None
-    )
+    only: Annotated[
+        str | None,
+        about("keep the ids in this file (one a line) or view", metavar="FILE"),
+    ] = None
     without: Annotated[
-        str | None, about("leave out the ids in this file, one a line", metavar="FILE")
+        str | None,
+        about("leave out the ids in this file, or the view", metavar="FILE"),
     ] = None
     contains: Annotated[
         str | None,

@@ -27,6 +27,7 @@ from tokenmill.store.selecting.ids import Ids, UnknownIds
 from tokenmill.store.selecting.options import SelectOptions
 from tokenmill.store.selecting.places import Place, places_of
 from tokenmill.store.selecting.sample import sample
+from tokenmill.store.selecting.views import by_name
 from tokenmill.store.view import require_alike, write_view
 from tokenmill.store.view_manifest import MATCHES_NAME
 
@@ -116,9 +117,9 @@ class _Choice:
         if options.where is not None:
             self.filters.append(Where(options.where, datasets))
         if options.only is not None:
-            self.filters.append(Ids(options.only, keeps=True))
+            self.filters.append(by_name(options.only, keeps=True))
         if options.without is not None:
-            self.filters.append(Ids(options.without, keeps=False))
+            self.filters.append(by_name(options.without, keeps=False))
         names = ((options.contains, True), (options.without_contained, False))
         self.contained = [
             Contained(Benchmark(name, options.words), datasets, keeps=keeps)

@@ -9,6 +9,8 @@ tokens are no text.
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 from mmap import MADV_DONTNEED, mmap
@@ -21,7 +23,7 @@ from tokenmill.core.records import BoolArray, Int64Array, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.token_texts import special_ids, token_texts
 from tokenmill.kernels.interpreted import for_steps
-from tokenmill.kernels.texts import SHORT, UNKNOWN, TokenTexts, write_texts
+from tokenmill.kernels.texts import NO_TEXT, SHORT, UNKNOWN, TokenTexts, write_texts
 from tokenmill.store.canonical import RESTORE
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.selecting.places import Place
@@ -108,6 +110,35 @@ class Texts:
         """Return the text of some ids as the reference decodes them, without special tokens."""
         kept = ids[~np.isin(ids, self._silent)]
         return decode_stored(self.reference, kept.tolist()).encode(errors="replace")
+
+    def tokens(self, shard: Shard, document: int, spans: Int64Array) -> Int64Array:
+        """Return the tokens that parts of a document's text are made of, shape (n, 2).
+
+        `spans` are bytes [start, stop) of its text, shape (n, 2). Tokens count from the document's
+        first, boundary tokens included.
+        """
+        start, stop = self.edges(shard, np.array([document]))[0].tolist()
+        ids = np.asarray(shard.ids[start:stop], np.int64)
+        if self.table is not None:
+            sizes = self.table.sizes[ids].clip(0)
+            with_text = np.flatnonzero(self.table.sizes[ids] != NO_TEXT)[:1]
+            sizes[with_text] = self.table.sizes[ids[with_text] + len(self.table.sizes) // 2]
+            ends = np.cumsum(sizes)
+            firsts = np.searchsorted(ends, spans[:, 0], side="right")
+            lasts = np.searchsorted(ends, spans[:, 1])
+            return np.stack([firsts, lasts + 1], axis=1) + self._head
+
+        @functools.cache
+        def size(count: int) -> int:
+            """The bytes of the first tokens, without a character that is cut."""
+            return len(_shown(self.decoded_ids(ids[:count])).encode())
+
+        found = []
+        for first, last in spans.tolist():
+            count = bisect_left(range(len(ids)), first, key=size)
+            count -= size(count) > first
+            found.append((count, bisect_left(range(len(ids)), last, key=size)))
+        return np.array(found) + self._head
 
     def _agrees(self, dataset: Dataset) -> bool:
         """Whether the table gives the text that the reference gives, on some documents."""

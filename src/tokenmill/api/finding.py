@@ -1,0 +1,98 @@
+"""`tokenmill.find`: the documents whose text contains something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill.api.datasets import Dataset, opened
+from tokenmill.store import dataset as _store
+from tokenmill.store.plan import Plan, chosen_plan
+from tokenmill.store.selecting.finding import Finder, FoundDocument
+from tokenmill.store.selecting.matching import matcher_of
+
+
+@dataclass(frozen=True, slots=True)
+class StringCount:
+    """How often a string was found."""
+
+    string: str
+    documents: int
+    occurrences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What `tokenmill.find` found."""
+
+    question: str
+    """What was looked for, in words."""
+    documents: list[FoundDocument]
+    """In the order of the dataset; empty if they were only counted."""
+    num_documents: int
+    num_tokens: int
+    """Of these documents."""
+    counts: list[StringCount]
+    """For each string, in the order given, without repeated ones."""
+    view: Dataset | None
+    """The view of these documents, if one was saved."""
+    decoded_by_reference: bool
+    """Whether the tokenizer's own library had to decode each document, which is slow."""
+
+
+def find(
+    dataset: _store.Dataset | str | Path,
+    strings: str | Sequence[str],
+    *,
+    regex: bool = False,
+    count: bool = False,
+    plan: Plan | str | Path | None = None,
+    save: str | Path | None = None,
+    tokenizer: object = None,
+) -> Findings:
+    """Find the documents whose text contains a string, across the borders of tokens.
+
+    The text of a document is what its tokens decode to, without special tokens. If a tokenizer
+    changes texts, for example to lower case, the changed text is searched. Occurrences of a string
+    do not overlap, and none crosses from one document into the next.
+
+    Args:
+        dataset: a dataset or view, or its folder.
+        strings: a string, or several: documents with any of them are found.
+        regex: the string is a regular expression of Python's `re`, and is matched against the text
+            of each document.
+        count: only count, and list no documents.
+        plan: a plan, its name or its folder: also find the sequences that have the occurrences.
+        save: folder for a view of the documents; it must not exist.
+        tokenizer: the tokenizer, if the dataset was built with one written in Python.
+
+    Raises:
+        UserError: a string is empty, the regular expression or the plan is wrong, or there is
+            nothing to save.
+        OutputConflictError: `save` exists.
+        VerificationError: the dataset is damaged.
+    """
+    source = opened(dataset)
+    matcher = matcher_of([strings] if isinstance(strings, str) else strings, regex=regex)
+    documents: list[FoundDocument] = []
+    finder = Finder(
+        source,
+        matcher,
+        plan=None if plan is None else chosen_plan(source, plan),
+        tell=None if count else documents.extend,
+        tokenizer=tokenizer,
+    )
+    view = finder.run(save)
+    return Findings(
+        question=matcher.question,
+        documents=documents,
+        num_documents=finder.documents,
+        num_tokens=finder.tokens,
+        counts=[
+            StringCount(string, *counts)
+            for string, counts in zip(matcher.strings, finder.counts.tolist(), strict=True)
+        ],
+        view=None if view is None else Dataset(view),
+        decoded_by_reference=finder.texts.is_slow,
+    )

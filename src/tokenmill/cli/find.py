@@ -1,0 +1,158 @@
+"""tokenmill find"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from msgspec import Meta
+
+from tokenmill.cli.parser import Command, Decoder, Json
+from tokenmill.core.options import about
+from tokenmill.core.values import counted
+
+if TYPE_CHECKING:
+    from tokenmill.store.selecting.finding import Finder, FoundDocument
+    from tokenmill.store.selecting.matching import Matcher
+
+MOST_NAMED = 10
+"""Sequences that are named for a document; --json has all."""
+
+
+class Find(Command, kw_only=True):
+    """Find documents by their text, showing progress."""
+
+    usage: ClassVar[str] = "DATASET TEXT [options]"
+    examples: ClassVar[str] = """\
+examples:
+  tokenmill find corpus/ "some sentence"
+  tokenmill find corpus/ "some sentence" --plan best-fit-4096
+  tokenmill find corpus/ "some sentence" --save found/
+  tokenmill find corpus/ --regex "[\\w.]+@example\\.com"
+  tokenmill find corpus/ --strings benchmark.txt --count
+The text of a document is what its tokens decode to, without special tokens. If a tokenizer changes
+texts, look for what they become: that of a lower-casing tokenizer is in lower case."""
+
+    dataset: Annotated[str, about("folder of a dataset or view", positional="DATASET")]
+    text: Annotated[str, about("what to find", positional="TEXT")]
+    regex: Annotated[bool, about("TEXT is a regular expression, as Python has them")] = False
+    strings: Annotated[bool, about("TEXT is a file: find any of its lines")] = False
+    count: Annotated[bool, about("count documents and occurrences; list no documents")] = False
+    limit: Annotated[
+        Annotated[int, Meta(ge=0)], about("show the first N documents; --json has all")
+    ] = 20
+    plan: Annotated[
+        str | None,
+        about("also show the sequences of a plan that have it, by name or folder", metavar="PLAN"),
+    ] = None
+    save: Annotated[str | None, about("write a view of the documents found", metavar="VIEW")] = None
+    tokenizer: Decoder = None
+    json: Json = False
+
+    def run(self) -> None:
+        from tokenmill.cli.meter import Meter
+        from tokenmill.cli.tables import fact_lines, print_json
+        from tokenmill.store.plan import open_plan
+        from tokenmill.store.selecting.finding import Finder
+        from tokenmill.store.selecting.matching import matcher_of, strings_of
+        from tokenmill.store.temporary import dataset_at
+
+        texts = strings_of(self.text) if self.strings else [self.text]
+        matcher = matcher_of(texts, regex=self.regex)
+        shown, meter = 0, Meter()
+
+        def tell(found: list[FoundDocument]) -> None:
+            nonlocal shown
+            meter.clear()
+            for each in found if self.json else found[: self.limit - shown]:
+                shown += 1
+                if self.json:
+                    print_json({"event": "document", **asdict(each)})
+                else:
+                    print("\n".join(document_lines(each)))
+
+        with ExitStack() as stack:
+            stack.callback(meter.clear)
+            dataset = stack.enter_context(dataset_at(self.dataset))
+            finder = Finder(
+                dataset,
+                matcher,
+                plan=None if self.plan is None else open_plan(dataset, self.plan),
+                tell=None if self.count else tell,
+                advance=meter.advance,
+                tokenizer=self.tokenizer,
+            )
+            finder.run(self.save)
+            meter.clear()
+            if self.json:
+                print_json({"event": "result", **found_values(finder, matcher, self.save)})
+                return
+            if self.count and self.strings:
+                self._print_counts(finder, matcher)
+            elif shown:
+                print()
+            facts = found_facts(finder, matcher, dataset.num_documents, self.save)
+            print("\n".join(fact_lines(facts, 12)))
+
+    def _print_counts(self, finder: Finder, matcher: Matcher) -> None:
+        from tokenmill.cli.tables import print_table
+        from tokenmill.core.values import shortened
+
+        rows = [
+            [shortened(string, 60), *(f"{number:,}" for number in numbers)]
+            for string, numbers in zip(matcher.strings, finder.counts.tolist(), strict=True)
+        ]
+        print_table(["string", "documents", "occurrences"], rows)
+        print()
+
+
+def document_lines(found: FoundDocument) -> Iterator[str]:
+    """Where a document is, and the text around the first occurrence."""
+    from tokenmill.cli.terminal import BOLD, fitted, painted, use_colour
+    from tokenmill.core.errors import one_line
+
+    name = "" if found.id is None else f", id {found.id}"
+    parts = [f"document {found.document}, {found.source}, position {found.position:,}{name}"]
+    parts.append(counted(found.occurrences, "occurrence"))
+    if found.sequences is not None:
+        more = ", ..." if len(found.sequences) > MOST_NAMED else ""
+        names = ", ".join(map(str, found.sequences[:MOST_NAMED]))
+        parts.append(f"sequences {names}{more}" if names else "in no sequence")
+        parts += [f"{found.cut:,} cut"] if found.cut else []
+        parts += [f"{found.left_out:,} in no sequence"] if found.left_out and names else []
+    yield fitted(one_line("; ".join(parts)))
+    match = one_line(found.match)
+    match = painted(match, BOLD) if use_colour() else f"⟦{match}⟧"
+    yield f"    {one_line(found.before)}{match}{one_line(found.after)}"
+
+
+def found_facts(
+    finder: Finder, matcher: Matcher, num_documents: int, view: str | None
+) -> Iterator[tuple[str, str]]:
+    """What was found, in sum."""
+    yield "documents", f"{finder.documents:,} of {num_documents:,}, {matcher.question}"
+    yield "occurrences", f"{int(finder.counts[:, 1].sum()):,}"
+    yield "tokens", f"{finder.tokens:,} in these documents"
+    if finder.texts.is_slow:
+        yield "slow", "the tokenizer's own library decoded each document"
+    if view is not None:
+        yield "view", view
+
+
+def found_values(finder: Finder, matcher: Matcher, view: str | None) -> dict[str, object]:
+    """The same for JSON."""
+    strings = zip(matcher.strings, finder.counts.tolist(), strict=True)
+    return {
+        "question": matcher.question,
+        "documents": finder.documents,
+        "occurrences": int(finder.counts[:, 1].sum()),
+        "tokens": finder.tokens,
+        "strings": [
+            {"string": string, "documents": numbers[0], "occurrences": numbers[1]}
+            for string, numbers in strings
+        ],
+        "decoded_by_reference": finder.texts.is_slow,
+        "view": view,
+    }

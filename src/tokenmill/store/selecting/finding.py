@@ -1,0 +1,236 @@
+"""Find the documents whose text contains something, and the sequences of a plan that have it.
+
+    places ─Texts─▶ blocks of text ─Matcher─▶ occurrences ─▶ documents ─▶ segments of a plan
+
+One pass, a block at a time. What it finds is passed on shard by shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tokenmill.core.records import Advance, BoolArray, Int64Array
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.plan import Plan
+from tokenmill.store.selecting.matching import Matcher, Occurrences
+from tokenmill.store.selecting.places import Place, places_of
+from tokenmill.store.selecting.texts import TextBlock, Texts
+from tokenmill.store.view import write_view
+
+CONTEXT_BYTES, MATCH_BYTES = 60, 200
+"""Bytes of text that are shown on both sides of an occurrence, and of a long occurrence."""
+SEGMENTS_AT_ONCE = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class FoundDocument:
+    """A document that contains what was looked for."""
+
+    document: int
+    """Its number in the dataset."""
+    source: str
+    position: int
+    """Byte offset in the source, or row."""
+    id: str | None
+    occurrences: int
+    before: str
+    """Text before the first occurrence."""
+    match: str
+    """The first occurrence; a long one is shortened."""
+    after: str
+    tokens: int
+    """Length of the document in tokens."""
+    sequences: list[int] | None = None
+    """The sequences of the plan that have tokens of an occurrence; None without a plan."""
+    cut: int | None = None
+    """Occurrences of which no sequence has all tokens, but some have a part."""
+    left_out: int | None = None
+    """Occurrences of which no sequence has a token."""
+
+
+@dataclass(slots=True)
+class _Hit:
+    """A document while its text is read."""
+
+    index: int
+    shown: list[str]
+    """The first occurrence, with the text around it."""
+    occurrences: int = 0
+    spans: list[Int64Array] = field(default_factory=list)
+    """Bytes of the text, shape (n, 2) each."""
+
+
+class Finder:
+    """Searches a dataset or view once.
+
+    Args:
+        dataset: the dataset.
+        matcher: what to find.
+        plan: a plan of the dataset; then sequences are found, too.
+        tell: called with the documents found in each shard; None if they need not be listed.
+        advance: called to show progress.
+        tokenizer: the tokenizer, if the dataset was built with one written in Python.
+
+    Raises:
+        UserError: the Python tokenizer is missing or differs.
+        VerificationError: the dataset is damaged.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        matcher: Matcher,
+        *,
+        plan: Plan | None = None,
+        tell: Callable[[list[FoundDocument]], None] | None = None,
+        advance: Advance = lambda stage, done, total: None,
+        tokenizer: object = None,
+    ) -> None:
+        self._dataset, self._matcher, self._tell, self._advance = dataset, matcher, tell, advance
+        self._segments = None if plan is None else _PlanSegments(plan, dataset)
+        self.texts = Texts(dataset, tokenizer)
+        self.counts = np.zeros((len(matcher.strings), 2), np.int64)
+        """Documents and occurrences of each string."""
+        self.documents = self.tokens = 0
+        """Documents with any of the strings, and their tokens."""
+
+    def masks(self) -> Iterator[BoolArray]:
+        """Search, and yield which documents of each shard were found, shape (num_documents,)."""
+        total = len(self._dataset.document_numbers)
+        self._dataset.announce_pass()
+        for place in places_of([self._dataset]):
+            mask = np.zeros(place.shard.entry.documents, np.bool_)
+            hits: list[_Hit] = []
+            of_last = np.empty((0, 2), np.int64)
+            for block in self.texts.blocks(place, place.selected, self._matcher.overlap):
+                found = self._matcher.occurrences(block)
+                owners = block.documents[np.searchsorted(block.offsets, found[:, 0], "right") - 1]
+                mask[owners] = True
+                # The strings of each document, once; a document may be in several blocks.
+                pairs = np.unique(np.stack([owners, found[:, 2]], axis=1), axis=0)
+                if block.start and len(of_last):
+                    pairs = np.unique(np.concatenate([pairs, of_last]), axis=0)
+                    self.counts[of_last[:, 1], 0] -= 1
+                np.add.at(self.counts[:, 0], pairs[:, 1], 1)
+                np.add.at(self.counts[:, 1], found[:, 2], 1)
+                of_last = pairs if block.continues else of_last[:0]
+                if self._tell is not None and len(found):
+                    self._add(hits, block, found, owners)
+                done = place.first_document + int(block.documents[-1]) + 1
+                self._advance("searching", done, total)
+            self.documents += int(np.count_nonzero(mask))
+            self.tokens += int(place.shard.lengths[mask].sum()) if mask.any() else 0
+            if self._tell is not None and hits:
+                self._tell(self._described(place, hits))
+            place.shard.release()
+            yield mask
+
+    def run(self, save: str | Path | None) -> Path | None:
+        """Search; with `save`, write a view of what is found, and return its folder.
+
+        Raises:
+            UserError: nothing is found that can be saved, or the dataset is not on this machine.
+            OutputConflictError: `save` exists.
+            VerificationError: the dataset is damaged.
+        """
+        if save is not None:
+            return write_view(save, [self._dataset], self.masks(), [self._matcher.question])
+        for _ in self.masks():
+            pass
+        return None
+
+    def _add(
+        self, hits: list[_Hit], block: TextBlock, found: Occurrences, owners: Int64Array
+    ) -> None:
+        """Add the occurrences in a block to the documents of a shard."""
+        edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
+        for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            at = int(np.searchsorted(block.offsets, found[first, 0], "right")) - 1
+            if not hits or hits[-1].index != owners[first]:
+                hits.append(_hit(block, at, *found[first, :2].tolist()))
+            hits[-1].occurrences += stop - first
+            if self._segments is not None:
+                before = block.start if at == 0 else 0
+                hits[-1].spans.append(found[first:stop, :2] - block.offsets[at] + before)
+
+    def _described(self, place: Place, hits: Sequence[_Hit]) -> list[FoundDocument]:
+        shard = place.shard
+        table = shard.documents(["source", "position", "id"])
+        rows = table.take([hit.index for hit in hits]).to_pylist()
+        found = [
+            FoundDocument(
+                document=place.first_document + hit.index,
+                **row,
+                occurrences=hit.occurrences,
+                before=hit.shown[0],
+                match=hit.shown[1],
+                after=hit.shown[2],
+                tokens=int(shard.lengths[hit.index]),
+            )
+            for hit, row in zip(hits, rows, strict=True)
+        ]
+        if self._segments is not None:
+            spans = [self.texts.tokens(shard, hit.index, np.concatenate(hit.spans)) for hit in hits]
+            self._segments.locate(found, spans)
+        return found
+
+
+def _hit(block: TextBlock, at: int, start: int, stop: int) -> _Hit:
+    first, last = int(block.offsets[at]), int(block.offsets[at + 1])
+    parts = (
+        (max(start - CONTEXT_BYTES, first), start),
+        (start, min(stop, start + MATCH_BYTES)),
+        (stop, min(stop + CONTEXT_BYTES, last)),
+    )
+    texts = [block.data[a:b].tobytes().decode(errors="ignore") for a, b in parts]
+    return _Hit(int(block.documents[at]), texts)
+
+
+class _PlanSegments:
+    """Finds the sequences of a plan that have certain tokens.
+
+    What a trained model saw of them, and when, follows from the numbers of the sequences alone.
+    """
+
+    def __init__(self, plan: Plan, dataset: Dataset) -> None:
+        plan.check_dataset(dataset)
+        plan.check_offsets()
+        self._plan = plan
+        chunks = [plan.documents[at : at + SEGMENTS_AT_ONCE] for at in self._chunks()]
+        self._ranges = [(int(chunk.min()), int(chunk.max())) for chunk in chunks]
+        """The lowest and the highest document in each chunk of segments."""
+
+    def _chunks(self) -> range:
+        return range(0, len(self._plan.documents), SEGMENTS_AT_ONCE)
+
+    def locate(self, found: Sequence[FoundDocument], spans: Sequence[Int64Array]) -> None:
+        """Set the sequences of some documents, in order, given the tokens of their occurrences."""
+        plan = self._plan
+        numbers = np.array([each.document for each in found])
+        segments = np.concatenate(
+            [
+                at + np.flatnonzero(np.isin(plan.documents[at : at + SEGMENTS_AT_ONCE], numbers))
+                for at, (lowest, highest) in zip(self._chunks(), self._ranges, strict=True)
+                if lowest <= numbers[-1] and highest >= numbers[0]
+            ]
+            or [np.empty(0, np.int64)]
+        )
+        segments = segments[np.argsort(plan.documents[segments], kind="stable")]
+        edges = np.searchsorted(plan.documents[segments], [numbers, numbers + 1])
+        for each, tokens, (a, b) in zip(found, spans, edges.T.tolist(), strict=True):
+            own = segments[a:b]
+            starts = np.asarray(plan.starts[own], np.int64)
+            stops = starts + plan.lengths[own]
+            # Shape (num_occurrences, num_segments).
+            touches = (tokens[:, :1] < stops) & (tokens[:, 1:] > starts)
+            whole = (tokens[:, :1] >= starts) & (tokens[:, 1:] <= stops)
+            touched = own[touches.any(axis=0)]
+            each.sequences = np.unique(
+                np.searchsorted(plan.offsets, touched, side="right") - 1
+            ).tolist()
+            each.left_out = int(np.count_nonzero(~touches.any(axis=1)))
+            each.cut = int(np.count_nonzero(touches.any(axis=1) & ~whole.any(axis=1)))
