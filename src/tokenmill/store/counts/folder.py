@@ -25,7 +25,7 @@ from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.counts.merging import LeftOut, Merge, merged
 from tokenmill.store.counts.runs import check_words
 from tokenmill.store.digests import file_digest
-from tokenmill.store.files import storage_errors
+from tokenmill.store.files import remove_folder, storage_errors
 from tokenmill.store.manifest import Count, Counts, FileEntry, SourceEntry
 
 COUNTS_NAME = "counts.json"
@@ -224,6 +224,16 @@ def open_counts(folder: str | Path) -> CountsFolder:
 def is_counts_folder(path: str | Path) -> bool:
     """Return whether a folder contains finished counts."""
     return (Path(path) / COUNTS_NAME).is_file()
+
+
+def remove_counts(folder: Path) -> None:
+    """Remove a folder of counts. If this is interrupted, what is left is not taken for counts.
+
+    Raises:
+        OSError: some of it cannot be removed.
+    """
+    (folder / COUNTS_NAME).unlink(missing_ok=True)
+    remove_folder(folder)
 
 
 def merge_counts(

@@ -32,6 +32,7 @@ import msgspec
 from tokenmill.core.errors import OutputConflictError, VerificationError
 from tokenmill.core.paths import local_path, read_bounded
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
+from tokenmill.store.counts.folder import remove_counts
 from tokenmill.store.digests import file_digest
 from tokenmill.store.files import (
     held_beside,
@@ -174,6 +175,7 @@ def claimed(out: str | Path, *, overwrite: bool) -> Iterator[Output]:
             if not output.counts.exists():
                 shutil.rmtree(work, ignore_errors=True)
             raise
+        remove_counts(output.counts)
         remove_folder(work)
 
 

@@ -29,9 +29,9 @@ from tokenmill.store.counts.folder import (
     CountsFolder,
     is_counts_folder,
     open_counts,
+    remove_counts,
     sampling_weights,
 )
-from tokenmill.store.files import remove_folder
 from tokenmill.vocabulary.training.bpe_models import learn_bpe
 from tokenmill.vocabulary.training.checking import Measured, measure
 from tokenmill.vocabulary.training.options import OF_SENTENCEPIECE, Model, TrainOptions
@@ -111,7 +111,7 @@ def train(
         except (InputChangedError, OutputConflictError):
             if not overwrite or counts_folder is not None:
                 raise
-            remove_folder(output.counts)  # those of a stopped run with other options
+            remove_counts(output.counts)  # those of a stopped run with other options
             counts = _counts(inputs, options, counting or {}, place, advance)
         given = _training_input(counts, options)
         trained = MODELS[options.vocabulary.model](given, advance)
