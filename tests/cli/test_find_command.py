@@ -50,6 +50,8 @@ def test_documents_are_listed_up_to_the_limit_and_counted(tmp_path: Path) -> Non
         " occurrences  7",
         "      tokens  22 in these documents",
         f"        view  {view}",
+        "",
+        f"next: tokenmill select corpus --without {view} --out cleaned/",
     ]
     assert tokenmill.open(view).num_documents == 4
 

@@ -62,6 +62,18 @@ TOKENIZERS = {
     "WordPiece without decoder": lambda: as_file(word_piece()),
     "Metaspace": lambda: as_file(with_metaspace("always")),
     "Metaspace, never": lambda: as_file(with_metaspace("never")),
+    "a replacement across tokens": lambda: as_file(
+        {
+            **unigram(),
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [
+                    {"type": "Fuse"},
+                    {"type": "Replace", "pattern": {"Regex": "a▁"}, "content": "b"},
+                ],
+            },
+        }
+    ),
     "no known decoder": lambda: as_file(
         {**unigram(), "decoder": {"type": "BPEDecoder", "suffix": "</w>"}}
     ),
@@ -74,7 +86,7 @@ TOKENIZERS = {
         sentencepiece_model("bpe", add_dummy_prefix=False, remove_extra_whitespaces=False),
     ),
 }
-WITHOUT_TABLE = ["no known decoder"]
+WITHOUT_TABLE = ["no known decoder", "a replacement across tokens"]
 
 
 def check(file: TokenizerFile) -> bool:

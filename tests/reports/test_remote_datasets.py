@@ -68,6 +68,19 @@ def test_verifying_in_a_bucket_counts_what_verifying_on_disk_does(built: Path, r
         assert getattr(there, name) == getattr(here, name)
 
 
+def test_texts_in_a_bucket_are_found_as_on_disk(
+    built: Path, remote: str, capsys: Printed, tmp_path: Path
+) -> None:
+    shown = []
+    for place in (str(built), remote):
+        assert main(["find", place, "the end", "--plan", "best-fit-64-train", "--json"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert '"match":"the end"' in shown[1]
+    assert main(["find", remote, "the end", "--save", str(tmp_path / "view")]) == 2
+    assert "a view needs datasets on this machine" in capsys.readouterr().err
+
+
 def test_parts_in_a_bucket_find_every_damage_once(built: Path, remote: str) -> None:
     manifest = read_manifest(built)
     names = [manifest.shards[-place].files[place].name for place in range(4)]

@@ -187,6 +187,28 @@ def test_a_view_is_searched_with_the_numbers_of_its_documents(
     assert occurrences(tokenmill.find(view, "ab")) == expected
 
 
+class Characters:
+    """A tokenizer written in Python: one id a character."""
+
+    eos_token, eos_token_id = "<eos>", 0
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+def test_a_tokenizer_written_in_python_decodes_each_document(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["日本 is found", "not here"])
+    tokenizer = Characters()
+    tokenmill.build(tmp_path / "a.jsonl", tokenizer, tmp_path / "corpus", workers=1)
+    found = tokenmill.find(tmp_path / "corpus", "本 is", tokenizer=tokenizer)
+    assert (occurrences(found), found.decoded_by_reference) == ({0: 1}, True)
+    with pytest.raises(UserError, match="Python"):
+        tokenmill.find(tmp_path / "corpus", "本 is")
+
+
 @pytest.mark.parametrize(
     ("strings", "regex", "message"),
     [

@@ -53,7 +53,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
 
     def run(self) -> None:
         from tokenmill.cli.meter import Meter
-        from tokenmill.cli.tables import fact_lines, print_json
+        from tokenmill.cli.tables import fact_lines, next_text, print_json
         from tokenmill.store.plan import open_plan
         from tokenmill.store.selecting.finding import Finder
         from tokenmill.store.selecting.matching import matcher_of, strings_of
@@ -66,7 +66,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
         def tell(found: list[FoundDocument]) -> None:
             nonlocal shown
             meter.clear()
-            for each in found if self.json else found[: self.limit - shown]:
+            for each in found:
                 shown += 1
                 if self.json:
                     print_json({"event": "document", **asdict(each)})
@@ -81,6 +81,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
                 matcher,
                 plan=None if self.plan is None else open_plan(dataset, self.plan),
                 tell=None if self.count else tell,
+                most=None if self.json else self.limit,
                 advance=meter.advance,
                 tokenizer=self.tokenizer,
             )
@@ -95,6 +96,9 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
                 print()
             facts = found_facts(finder, matcher, dataset.num_documents, self.save)
             print("\n".join(fact_lines(facts, 12)))
+            if self.save is not None:
+                command = ("tokenmill", "select", self.dataset, "--without", self.save)
+                print(f"\n{next_text((*command, '--out', 'cleaned/'))}")
 
     def _print_counts(self, finder: Finder, matcher: Matcher) -> None:
         from tokenmill.cli.tables import print_table

@@ -19,11 +19,14 @@ from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
+from tokenmill.encode.tokenizer_json import MARK
 from tokenmill.kernels.texts import NO_TEXT, NO_TOKEN, SHORT, TokenTexts
 
 Json = dict[str, Any]
 Spelling = tuple[bytes, bytes]
 """The text of a token, and its text as the first one of a document."""
+_SPACES: Json = {"type": "Replace", "pattern": {"String": MARK}, "content": " "}
+_STRIP: Json = {"type": "Strip", "content": " ", "stop": 0}
 TRIED_FIRST = 256
 """Tokens that are also compared as the first one of a document."""
 CONTRACTIONS = (
@@ -83,8 +86,9 @@ def _spellings(file: TokenizerFile) -> list[Callable[[Token], Spelling]]:
         return [lambda token: (token.data, token.data.replace(b" ", b"") if drops else token.data)]
     if types == ["WordPiece"]:
         return [lambda token: _of_word_piece(token, **steps[0])]
-    if {*types} <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
-        most = sum(step["start"] for step in steps if step["type"] == "Strip")
+    known = ({"type": "ByteFallback"}, {"type": "Fuse"}, *[_STRIP | {"start": n} for n in (0, 1)])
+    if all(step in (*known, _SPACES) for step in steps):
+        most = sum(step.get("start", 0) for step in steps)
         return [lambda token: (token.data, _without_spaces(token, most))]
     return []
 

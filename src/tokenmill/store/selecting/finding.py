@@ -7,6 +7,7 @@ One pass, a block at a time. What it finds is passed on shard by shard.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,7 @@ class Finder:
         matcher: what to find.
         plan: a plan of the dataset; then sequences are found, too.
         tell: called with the documents found in each shard; None if they need not be listed.
+        most: how many documents to list; the others are counted. None: all.
         advance: called to show progress.
         tokenizer: the tokenizer, if the dataset was built with one written in Python.
 
@@ -87,11 +89,13 @@ class Finder:
         *,
         plan: Plan | None = None,
         tell: Callable[[list[FoundDocument]], None] | None = None,
+        most: int | None = None,
         advance: Advance = lambda stage, done, total: None,
         tokenizer: object = None,
     ) -> None:
         self._dataset, self._matcher, self._tell, self._advance = dataset, matcher, tell, advance
         self._segments = None if plan is None else _PlanSegments(plan, dataset)
+        self._left = sys.maxsize if most is None else most
         self.texts = Texts(dataset, tokenizer)
         self.counts = np.zeros((len(matcher.strings), 2), np.int64)
         """Documents and occurrences of each string."""
@@ -124,6 +128,7 @@ class Finder:
                 self._advance("searching", done, total)
             self.documents += int(np.count_nonzero(mask))
             self.tokens += int(place.shard.lengths[mask].sum()) if mask.any() else 0
+            self._left -= len(hits)
             if self._tell is not None and hits:
                 self._tell(self._described(place, hits))
             place.shard.release()
@@ -151,6 +156,8 @@ class Finder:
         for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             at = int(np.searchsorted(block.offsets, found[first, 0], "right")) - 1
             if not hits or hits[-1].index != owners[first]:
+                if len(hits) == self._left:
+                    return
                 hits.append(_hit(block, at, *found[first, :2].tolist()))
             hits[-1].occurrences += stop - first
             if self._segments is not None:
