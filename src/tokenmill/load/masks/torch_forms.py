@@ -104,9 +104,11 @@ def block_mask(
     tables: dict[str, Any] = {}
     for prefix, flags in (("", tiles.partial), ("full_", tiles.full)):
         for side, seen in (("kv", flags), ("q", flags.transpose(0, 2, 1))):
-            counts, indices = ordered(seen)
-            tables[f"{prefix}{side}_num_blocks"] = _on(device)(counts[:, None])
-            tables[f"{prefix}{side}_indices"] = _on(device)(indices[:, None])
+            for name, values in zip(("num_blocks", "indices"), ordered(seen), strict=True):
+                # Kernels find the tables of a row by the stride of the axis of heads, which has the
+                # size 1. NumPy's stride of such an axis is 0, so PyTorch adds it.
+                flat = _on(device)(values.reshape(-1))
+                tables[f"{prefix}{side}_{name}"] = flat.view(len(values), 1, *values.shape[1:])
     return BlockMask(
         seq_lengths=(grid.row_length - grid.first_query, grid.row_length),
         BLOCK_SIZE=sizes,
