@@ -28,20 +28,23 @@ def flash_varlen(mask: Mask, grid: Grid, num_segments: int | None = None) -> dic
     """Return arguments of `flash_attn_varlen_func`: cu_seqlens, int32 of (num_segments + 1,), etc.
 
     Pass `num_segments` to pad with empty segments, so that shapes do not change. As in flash-attn,
-    queries and keys are aligned at the end of each segment.
+    queries and keys are aligned at the end of each segment. Versions 2 to 4 take these arguments;
+    for PyTorch's `varlen_attn`, which has no `causal`, take `window_size` from `flash_window`.
 
     Raises:
         UserError: the mask is more than causality and a window, or there are more segments.
     """
     found = band(mask, "flash_attn_varlen_func")
     q, k = _edges(grid, num_segments)
+    # Version 4 takes a bound of -1 for a distance unless both are -1; `causal` says the rest.
+    window = (-1, -1) if found.left is None else flash_window(mask)
     return {
         "cu_seqlens_q": q,
         "cu_seqlens_k": k,
         "max_seqlen_q": int(grid.query_lengths.max(initial=0)),
         "max_seqlen_k": grid.segmentation.max_length,
         "causal": found.causal,
-        "window_size": flash_window(mask),
+        "window_size": window,
     }
 
 
