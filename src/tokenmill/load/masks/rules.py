@@ -128,6 +128,13 @@ class BlockPattern(Mask):
         """Return which blocks attend to which, shape (blocks, blocks), for `longest` tokens."""
         raise NotImplementedError
 
+    def _num_blocks(self, longest: int) -> int:
+        """Return a power of two, so that batches of similar lengths have tables of one shape.
+
+        Compiled kernels depend on the shape. A larger table starts the same.
+        """
+        return 1 << (longest // self.size).bit_length()
+
 
 @dataclass(frozen=True, eq=False)
 class _BlockTable(Mask):
@@ -289,7 +296,7 @@ class Blocks(BlockPattern):
         _at_least(self, 0, *(block for pair in self.pairs for block in pair))
 
     def _table(self, longest: int) -> BoolArray:
-        table = np.zeros((longest // self.size + 1,) * 2, np.bool_)
+        table = np.zeros((self._num_blocks(longest),) * 2, np.bool_)
         for query, key in self.pairs:
             if max(query, key) < len(table):
                 table[query, key] = True
@@ -312,8 +319,7 @@ class RandomBlocks(BlockPattern):
         _at_least(self, 1, self.size, self.count)
 
     def _table(self, longest: int) -> BoolArray:
-        # Round up, so that batches of similar lengths share a table: a larger one starts the same.
-        return _drawn_blocks(1 << (longest // self.size).bit_length(), self.count, self.seed)
+        return _drawn_blocks(self._num_blocks(longest), self.count, self.seed)
 
 
 @lru_cache(maxsize=8)
