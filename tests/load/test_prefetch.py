@@ -236,3 +236,15 @@ def test_memory_is_pinned_for_the_gpu_of_the_trainer(
     assert pinned == (set() if pin_memory is False else {by})
     assert devices == ({5} if prefetch and pin_memory is not False else set())
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_process_that_cannot_use_cuda_since_it_was_forked_gets_plain_tensors(
+    prefetch: int, anew: Open, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    assert all_bytes(Loader(*anew(), prefetch)) == all_bytes(run.batches)
+    with pytest.raises(UserError, match="cannot pin memory") as error:
+        next(iter(Loader(*anew(), prefetch, pin_memory=True)))
+    assert error.value.why == "this process was forked from one that has used CUDA"

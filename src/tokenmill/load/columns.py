@@ -30,7 +30,7 @@ from tokenmill.kernels.rows import IGNORE_INDEX
 from tokenmill.load.fill_in_middle import FillInMiddle
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation, as_array
 
 Batch = dict[str, Any]
 
@@ -290,9 +290,9 @@ def _part(batch: Batch, rows: slice, places: Int64Array) -> Batch:
     edges = [part[name] for name in EDGES if name in part]
     for name in LONGEST:
         if name in batch:  # without edges, the maximum of the whole batch is still a bound
-            part[name] = int(np.diff(np.asarray(edges[0])).max()) if edges else batch[name]
+            part[name] = int(np.diff(as_array(edges[0])).max()) if edges else batch[name]
     if "num_targets" in batch:
-        part["num_targets"] = int((np.asarray(part["labels"]) >= 0).sum())
+        part["num_targets"] = int((part["labels"] >= 0).sum())
     return part
 
 
@@ -302,7 +302,7 @@ def _edges(edges: Any, number: int, places: Int64Array) -> Any:
     The size is that of the whole divided by the number of parts. If a part has more segments than
     that, because rows were cut, it is the size of the whole.
     """
-    values = np.asarray(edges)
+    values = as_array(edges)
     bounds = np.searchsorted(values, places)
     size = (len(values) - 1) // (len(places) - 1) + 1
     if int(np.diff(bounds).max()) + 1 > size:

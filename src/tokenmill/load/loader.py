@@ -299,11 +299,13 @@ class Loader(TensorSource):
 
     def _finish(self) -> Callable[[Batch], Batch]:
         """Return the function that turns each batch into tensors, in the thread if there is one."""
-        has_cuda = torch.cuda.is_available()
-        if self._pin_memory and not has_cuda:
+        why = "" if torch.cuda.is_available() else "CUDA is not available"
+        if torch.cuda._is_in_bad_fork():
+            why = "this process was forked from one that has used CUDA"
+        if self._pin_memory and why:
             hint = "omit pin_memory: it is on by default if CUDA is available"
-            raise UserError("cannot pin memory", why="CUDA is not available", hint=hint)
-        return as_tensors if self._pin_memory is False or not has_cuda else _Pinning()
+            raise UserError("cannot pin memory", why=why, hint=hint)
+        return as_tensors if self._pin_memory is False or why else _Pinning()
 
     @property
     def step(self) -> int:
@@ -385,12 +387,17 @@ def as_tensors(batch: Batch) -> Batch:
 
 
 class _Pinning:
-    """Copies batches to pinned memory of the caller's GPU, from any thread."""
+    """Copies batches to pinned memory of the caller's GPU, from any thread.
+
+    In a process forked from the caller's, which cannot use CUDA, they are only made tensors.
+    """
 
     def __init__(self) -> None:
         self._caller, self._device = threading.get_ident(), torch.cuda.current_device()
 
     def __call__(self, batch: Batch) -> Batch:
+        if torch.cuda._is_in_bad_fork():
+            return as_tensors(batch)
         if threading.get_ident() != self._caller:
             torch.cuda.set_device(self._device)  # else the thread would start GPU 0 in every rank
             torch.set_num_threads(1)  # in this thread only; the trainer keeps its own

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int32Array
 from tokenmill.load.masks.rules import Mask, Prefix, Task, Tokens, uses
-from tokenmill.load.rows.segmentation import Segmentation
+from tokenmill.load.rows.segmentation import Segmentation, as_array
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Grid:
             raise UserError("the batch has no column segmentation", hint=hint)
         tasks = batch.get("task_ids")
         if tasks is not None:
-            tasks = np.asarray(tasks)[segmentation.rows]
+            tasks = as_array(tasks)[segmentation.rows]
         return Grid(segmentation, tasks=tasks, **fields)
 
     @property

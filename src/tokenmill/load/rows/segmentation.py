@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,11 @@ from tokenmill.kernels import segments as kernel
 from tokenmill.kernels.interpreted import for_first_steps
 
 PADDING = -1
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return an array or a tensor as an array. Those of a GPU are copied, which waits for it."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
 
 
 @dataclass(frozen=True)
