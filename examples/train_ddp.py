@@ -85,7 +85,7 @@ def join_process_group() -> torch.device:
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl")
+    dist.init_process_group("nccl", device_id=device)
     return device
 
 

@@ -24,6 +24,7 @@ from tokenmill.load.masks import (
     by_source,
 )
 from tokenmill.load.masks.forms import dense
+from tokenmill.load.masks.torch_forms import additive
 from tokenmill.load.rows.segmentation import Segmentation
 
 BANDS: list[Mask] = [
@@ -67,6 +68,24 @@ def grid_of(
         None if prefix_lengths is None else np.array(prefix_lengths),
         None if tasks is None else np.array(tasks),
     )
+
+
+def attention_inputs(
+    mask: Mask,
+    grid: Grid,
+    heads: int,
+    size: int = 16,
+    dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Random queries, keys and values, and the mask as scores."""
+    generator = torch.Generator(device).manual_seed(3)
+    num_queries = grid.row_length - grid.first_query
+    q, k, v = (
+        torch.randn(grid.num_rows, heads, n, size, generator=generator, dtype=dtype, device=device)
+        for n in (num_queries, grid.row_length, grid.row_length)
+    )
+    return q, k, v, additive(mask, grid, dtype, device=device)
 
 
 def picture(mask: Mask, grid: Grid) -> list[str]:

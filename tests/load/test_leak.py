@@ -22,6 +22,10 @@ transformers = pytest.importorskip("transformers")
 datasets = pytest.importorskip("datasets")
 
 from tokenmill.hf import collator  # noqa: E402
+from tokenmill.load.columns import DEFAULT_COLUMNS  # noqa: E402
+from tokenmill.load.loader import as_tensors  # noqa: E402
+from tokenmill.load.masks import Causal, Grid  # noqa: E402
+from tokenmill.load.masks.varlen import hf_flash_kwargs  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("offline", "one_thread")
 
@@ -65,11 +69,11 @@ def export(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     return make
 
 
-def tiny_model(attention: str = "sdpa", kind: str = "llama") -> Any:
+def tiny_model(attention: str = "sdpa", kind: str = "llama", hidden_size: int = 16) -> Any:
     """In float64, of random weights that are large enough to show every leak."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(
-        kind, vocab_size=12, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        kind, vocab_size=12, hidden_size=hidden_size, intermediate_size=32, num_hidden_layers=2,
         num_attention_heads=2, max_position_embeddings=96, bos_token_id=0, eos_token_id=0,
         pad_token_id=PAD, initializer_range=0.5, attn_implementation=attention,
     )  # fmt: skip
@@ -230,6 +234,32 @@ def test_an_attention_that_knows_boundaries_only_keeps_documents_apart(
         batch = collator(model)([export()[i] for i in range(4)])
     logits = model(**batch).logits.detach()
     assert leak(tiny_model(), [(batch["input_ids"], batch["labels"], logits)]) < NONE
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", ["loader", "collator", "masks"])
+def test_flash_attention_keeps_documents_apart(
+    way: str, folder: Path, export: Callable[..., Any]
+) -> None:
+    pytest.importorskip("flash_attn")
+    model = tiny_model("flash_attention_2", hidden_size=128).bfloat16().cuda()
+    batch = batch_of(folder, columns=(*DEFAULT_COLUMNS, "segmentation"))
+    grid = Grid.of_batch(batch)
+    del batch["segmentation"]
+    if way == "collator":
+        batch = collator(model)([export()[i] for i in range(4)])
+    if way == "masks":
+        batch |= as_tensors(hf_flash_kwargs(Causal(), grid, num_segments=99))
+    on_gpu = {
+        name: value.cuda() if torch.is_tensor(value) else value for name, value in batch.items()
+    }
+    seen = watched(model)
+    model(**on_gpu)
+    largest = float(seen[0][2].abs().max())
+    assert leak(model, seen) < 0.02 * largest
+    seen = watched(model)
+    model(**{name: value for name, value in on_gpu.items() if name != "cu_seq_lens_q"})
+    assert leak(model, seen) > 0.1 * largest  # positions of several rows do not count
 
 
 # TRL.

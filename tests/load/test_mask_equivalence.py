@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from attention_kit import TinyTransformer, grid_of
+from attention_kit import TinyTransformer, attention_inputs, grid_of
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
@@ -25,9 +24,9 @@ from tokenmill.load.masks import (
     Sinks,
     Window,
 )
-from tokenmill.load.masks.bias import alibi_bias, alibi_slopes
+from tokenmill.load.masks.bias import alibi_bias
 from tokenmill.load.masks.torch_forms import additive, alibi_score_mod, block_mask, sdpa_mask
-from tokenmill.load.masks.varlen import flash_varlen, hf_flash_kwargs, position_ids
+from tokenmill.load.masks.varlen import position_ids
 
 LENGTHS, PREFIXES, ROW_LENGTH = [9, 1, 14, 6], [4, 1, 5, 0], 32
 MASKS: list[Mask] = [
@@ -130,7 +129,7 @@ def test_cached_keys_give_the_outputs_of_the_last_tokens() -> None:
 def test_flex_attention_computes_what_sdpa_computes(mask: Mask) -> None:
     for num_queries in (None, 20):
         grid = grid_of([[9, 20], [32]], 32, num_queries, prefix_lengths=[3, 9, 0, 30])
-        q, k, v, scores = attention_inputs(mask, grid, torch.float64)
+        q, k, v, scores = attention_inputs(mask, grid, HEADS)
         found = flex_attention(q, k, v, block_mask=block_mask(mask, grid, 16))
         expected = scaled_dot_product_attention(q, k, v, scores)
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
@@ -140,7 +139,7 @@ def test_flex_attention_computes_what_sdpa_computes(mask: Mask) -> None:
 def test_alibi_of_flex_attention_is_the_bias_of_sdpa() -> None:
     for num_queries in (None, 20):
         grid = grid_of([[9, 20], [32]], 32, num_queries)
-        q, k, v, scores = attention_inputs(Causal(), grid, torch.float64)
+        q, k, v, scores = attention_inputs(Causal(), grid, HEADS)
         bias = scores + torch.from_numpy(alibi_bias(grid, HEADS))
         found = flex_attention(
             q, k, v, alibi_score_mod(grid, HEADS), block_mask(Causal(), grid, 16)
@@ -148,19 +147,6 @@ def test_alibi_of_flex_attention_is_the_bias_of_sdpa() -> None:
         assert torch.allclose(
             found, scaled_dot_product_attention(q, k, v, bias), rtol=0, atol=1e-12
         )
-
-
-def attention_inputs(
-    mask: Mask, grid: Grid, dtype: torch.dtype, device: str = "cpu", size: int = 16
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Random queries, keys and values, and the mask as scores."""
-    generator = torch.Generator(device).manual_seed(3)
-    num_queries = grid.row_length - grid.first_query
-    q, k, v = (
-        torch.randn(grid.num_rows, HEADS, n, size, generator=generator, dtype=dtype, device=device)
-        for n in (num_queries, grid.row_length, grid.row_length)
-    )
-    return q, k, v, additive(mask, grid, dtype, device=device)
 
 
 # Hugging Face.
@@ -215,74 +201,3 @@ def test_llama_keeps_documents_apart_by_a_4d_mask(
     for number, logits in enumerate(together[: len(documents)]):
         row, own = alone(documents, number)
         assert (logits - llama(row, arguments(own))).abs().max() <= 1e-6
-
-
-# On a GPU.
-
-
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-with_flash = pytest.mark.skipif(
-    importlib.util.find_spec("flash_attn") is None, reason="needs flash_attn"
-)
-
-
-@on_gpu
-@masks
-def test_compiled_flex_attention_computes_what_sdpa_computes(mask: Mask) -> None:
-    for num_queries in (None, 256):
-        lengths = [[300, 200], [512]]
-        grid = grid_of(lengths, 512, num_queries, prefix_lengths=[100, 7, 0, 200])
-        q, k, v, scores = attention_inputs(mask, grid, torch.float32, "cuda", 64)
-        compiled = torch.compile(flex_attention)
-        found = compiled(q, k, v, block_mask=block_mask(mask, grid, device="cuda"))
-        assert (found - scaled_dot_product_attention(q, k, v, scores)).abs().max() < 5e-3
-
-
-@on_gpu
-@with_flash
-@pytest.mark.parametrize(
-    "mask", [Causal(), Bidirectional(), Window(16), Window(16, both_sides=True)], ids=repr
-)
-@pytest.mark.parametrize("alibi", [False, True], ids=["plain", "ALiBi"])
-def test_flash_attention_computes_what_sdpa_computes(mask: Mask, alibi: bool) -> None:
-    from flash_attn import flash_attn_varlen_func
-
-    for num_queries in (None, 100):
-        grid = grid_of([[100, 110], [256]], 256, num_queries)
-        q, k, v, scores = attention_inputs(mask, grid, torch.bfloat16, "cuda", 64)
-        arguments = flash_varlen(mask, grid, num_segments=8)
-        for name in ("cu_seqlens_q", "cu_seqlens_k"):
-            arguments[name] = torch.from_numpy(arguments[name]).cuda()
-        if alibi:
-            arguments["alibi_slopes"] = torch.from_numpy(alibi_slopes(HEADS)).cuda()
-            scores = scores + torch.from_numpy(alibi_bias(grid, HEADS)).to(scores)
-        flat = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-        found = flash_attn_varlen_func(*flat, **arguments).view(2, -1, HEADS, 64).transpose(1, 2)
-        expected = scaled_dot_product_attention(*(x.float() for x in (q, k, v)), scores.float())
-        assert (found.float() - expected).abs().max() < 2e-2
-
-
-@on_gpu
-@with_flash
-def test_llama_keeps_documents_apart_by_flash_arguments(documents: list[Tensor]) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=32,
-        hidden_size=128,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        attn_implementation="flash_attention_2",
-    )
-    model = transformers.LlamaForCausalLM(config).bfloat16().cuda().eval()
-    ids, grid = packed(documents, [0, 1, 2, 3])
-    arguments = hf_flash_kwargs(Causal(), grid)
-    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-        arguments[name] = torch.from_numpy(arguments[name]).cuda()
-    with torch.no_grad():
-        positions = positions_of(grid).cuda()
-        together = model(ids.cuda(), position_ids=positions, use_cache=False, **arguments).logits[0]
-        for logits, document in zip(together.split([*LENGTHS, 2]), documents, strict=False):
-            own = model(document[None].cuda(), use_cache=False).logits[0]
-            assert (logits - own).abs().max() < 5e-2

@@ -331,6 +331,7 @@ OF_LIGHTNING = [
     "ignore:The `srun` command is available on your system but is not used:UserWarning",
     "ignore:.*LeafSpec:FutureWarning",
     "ignore:'set_vital' is deprecated:UserWarning",
+    "ignore:GPU available but not used:UserWarning",
     "ignore:Your `IterableDataset` has `__len__` defined:UserWarning",
     "ignore:The 'train_dataloader' does not have many workers:UserWarning",
     "ignore:Checkpoint directory .* exists and is not empty:UserWarning",
