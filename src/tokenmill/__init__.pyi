@@ -24,6 +24,7 @@ from tokenmill.api.loading import text_loader as text_loader
 from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export as export
 from tokenmill.api.plans import pack as pack
+from tokenmill.api.provenance import provenance as provenance
 from tokenmill.api.reporting import report as report
 from tokenmill.api.selecting import select as select
 from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
@@ -57,6 +58,7 @@ from tokenmill.packing.planning import PlanReport as PlanReport
 from tokenmill.packing.strategy import Pieces as Pieces
 from tokenmill.packing.streaming import StreamPacker as StreamPacker
 from tokenmill.reports.estimate import Estimate as Estimate
+from tokenmill.reports.given_data import GivenData as GivenData
 from tokenmill.reports.inspect import DocumentView as DocumentView
 from tokenmill.reports.inspect import view_document as view_document
 from tokenmill.reports.lengths.analysis import Analysis as Analysis

@@ -63,6 +63,8 @@ def check(state: dict[str, Any], recorded: Recorded) -> Seen:
         plan = tokenmill.open_plan(each["location"], each["plan_name"])
         sequences = np.random.default_rng(0).permutation(len(plan))
         uses = seen.uses(source, sequences)
+        times = [len(recorded.get((source, sequence), ())) for sequence in sequences.tolist()]
+        assert seen.times(source, sequences).tolist() == times
         ranks = seen.ranks(source, sequences, uses)
         lists = uses.members, uses.steps, uses.epochs, ranks
         for member, *use in zip(*(each.tolist() for each in lists), strict=True):

@@ -30,6 +30,7 @@ COMMANDS = {
     "inspect": "show a dataset, its documents, or a plan and its sequences",
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
     "amend": "change the shares, data or batch size of a training run from a step on",
+    "provenance": "count what a training run has given, by source; write a data statement",
     "select": "choose documents of datasets, or merge datasets, without copying a token",
     "find": "find documents by their text, and the sequences that have them",
     "diff": "show how two datasets differ in sources, documents, tokens and options",

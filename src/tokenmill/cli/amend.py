@@ -12,7 +12,7 @@ from tokenmill.core.values import parse_quantity, parse_share
 
 if TYPE_CHECKING:
     from tokenmill.load.legs import LegSource
-    from tokenmill.load.state import Leg, LoaderState
+    from tokenmill.load.state import LoaderState
     from tokenmill.load.steps.schedule import Ramp
 
 
@@ -105,29 +105,11 @@ examples:
 
 def leg_facts(state: LoaderState, out: str) -> Iterator[tuple[str, str]]:
     """The legs of a run, each in a line."""
+    from tokenmill.load.leg_texts import describe_leg, legs_of
+
     yield "state", f"{out}, at step {state.step:,}"
-    for leg in state.legs:
+    for leg in legs_of(state):
         yield f"step {leg.first_step:,}", describe_leg(state, leg)
-
-
-def describe_leg(state: LoaderState, leg: Leg) -> str:
-    """The sources, shares and batch size of a leg in words."""
-    from tokenmill.load.legs import name_of
-
-    sources = [state.sources[number] for number in leg.sources]
-    shares = [each for each in leg.order.shares if isinstance(each, float)]
-    if shares and len(shares) == len(sources):
-        total = sum(shares) or 1
-        parts = [
-            f"{name_of(each)} {share / total:.1%}"
-            for each, share in zip(sources, shares, strict=True)
-        ]
-    else:
-        parts = [f"{name_of(each)} (plan {each.plan_name})" for each in sources]
-    unit, size = next((item for item in leg.global_batch.items() if item[1]), ("rows", 0))
-    sizes = [(0, size)] if isinstance(size, int) else size
-    batch = ", then ".join(f"{each:,} {unit}" for _, each in sizes)
-    return f"{', '.join(parts)}; {batch} in a global batch"
 
 
 def _size(text: str | None, option: str) -> int | Ramp | None:

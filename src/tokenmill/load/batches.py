@@ -306,6 +306,14 @@ class Batches:
             raise UserError(f"cannot divide step {step} among the ranks", why=why)
         return whole, self._dealt(whole, ranks)
 
+    def reader(self, number: int) -> RowReader:
+        """Return the reader of a source of the run.
+
+        Raises:
+            UserError: its dataset or plan is not where it was.
+        """
+        return self._sources[number]
+
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """Return the state to resume at a step, by default the next one.
 

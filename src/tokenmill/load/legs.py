@@ -254,7 +254,7 @@ def amended(
         UserError: the leg does not fit to the run.
     """
     given = given_by(state)
-    legs = list(state.legs) or [_only_leg(state)]
+    legs = list(state.legs) or [only_leg(state)]
     legs[-1] = msgspec.structs.replace(legs[-1], ranks=state.ranks, given=[])
     if legs[-1].first_step == state.step:
         legs.pop()
@@ -298,7 +298,7 @@ def amended(
     )
 
 
-def _only_leg(state: LoaderState) -> Leg:
+def only_leg(state: LoaderState) -> Leg:
     """Return the leg of a run that was never amended."""
     return Leg(
         first_step=0,

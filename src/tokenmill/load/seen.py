@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tokenmill.core.records import Int64Array
+from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
-from tokenmill.load.state import LoaderState
+from tokenmill.load.state import LegOrder, LoaderState
 from tokenmill.load.steps.chain import Chain
-from tokenmill.load.steps.schedule import Uses
+from tokenmill.load.steps.schedule import Uses, seed_of_source, times_given
 from tokenmill.store.dataset import Dataset
 
 
@@ -67,6 +69,21 @@ class Seen:
                 key = int(sequences[uses.members[use]]), int(uses.epochs[use])
                 found[use] = known[key]
         return found
+
+    @cached_property
+    def rows(self) -> list[list[int]]:
+        """Rows of each row length that each source has given before the state's step."""
+        given = [each.rows for each in given_by(self.state)]
+        return given + [[]] * (len(self.state.sources) - len(given))
+
+    def times(self, source: int, sequences: Int64Array) -> Int64Array:
+        """Return how often each sequence of a source was given, shape (n,)."""
+        if not self.rows[source]:
+            return np.zeros(len(sequences), np.int64)
+        seed = seed_of_source(self.state.seed, source)
+        order = seed, LegOrder.of(self.state.order).shuffle
+        plan = self.batches.reader(source).plan
+        return times_given(plan, order, self.rows[source], sequences)
 
     def ranks_at(self, step: int) -> int:
         """Return the number of ranks at a step."""

@@ -1,0 +1,30 @@
+"""Legs of a run in words."""
+
+from __future__ import annotations
+
+from tokenmill.core.values import counted
+from tokenmill.load.legs import name_of, only_leg
+from tokenmill.load.state import Leg, LoaderState
+
+
+def legs_of(state: LoaderState) -> list[Leg]:
+    """All legs of a run; a run that was never amended has one."""
+    return list(state.legs) or [only_leg(state)]
+
+
+def describe_leg(state: LoaderState, leg: Leg) -> str:
+    """The sources, shares and batch size of a leg in words."""
+    sources = [state.sources[number] for number in leg.sources]
+    shares = [each for each in leg.order.shares if isinstance(each, float)]
+    if shares and len(shares) == len(sources):
+        total = sum(shares) or 1
+        parts = [
+            f"{name_of(each)} {share / total:.1%}"
+            for each, share in zip(sources, shares, strict=True)
+        ]
+    else:
+        parts = [f"{name_of(each)} (plan {each.plan_name})" for each in sources]
+    unit, size = next((item for item in leg.global_batch.items() if item[1]), ("rows", 0))
+    sizes = [(0, size)] if isinstance(size, int) else size
+    batch = ", then ".join(counted(each, unit.removesuffix("s")) for _, each in sizes)
+    return f"{', '.join(parts)}; {batch} in a global batch"
