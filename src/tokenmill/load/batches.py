@@ -24,23 +24,21 @@ from tokenmill.core.pictures import share_bar
 from tokenmill.core.records import Int64Array
 from tokenmill.core.values import counted
 from tokenmill.load.ahead import ReadAhead
-from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.fill_in_middle import CUTS_ROWS, OUTCOME_NAMES, Infilling
+from tokenmill.load.columns import Batch, BatchOptions, columns_of
+from tokenmill.load.fill_in_middle import OUTCOME_NAMES, Infilling
+from tokenmill.load.global_rows import GlobalRows
 from tokenmill.load.legs import amended, at_step, chain_of, sources_of, with_epochs, with_shares
 from tokenmill.load.metrics import keep_metrics
-from tokenmill.load.rows.provenance import Layout, Provenance, SegmentOrigin, origins
-from tokenmill.load.rows.reader import RowReader, Rows
+from tokenmill.load.rows.provenance import SegmentOrigin
+from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.sources import Sources
 from tokenmill.load.state import LoaderState, check_state
 from tokenmill.load.stats import Meter, Timed
-from tokenmill.load.steps.curriculum import shortened
 from tokenmill.load.steps.schedule import (
     BatchSize,
     GlobalBatch,
     OrderOptions,
     Schedule,
-    attention_costs,
-    deal,
 )
 from tokenmill.store.dataset import Dataset
 
@@ -244,7 +242,9 @@ class Batches:
         """
         whole = self._existing(step)
         self._ahead.before(step, 1, self._sequences_of)
-        return columns_of(self._content(whole, self._dealt(whole)[self.rank]))
+        return columns_of(
+            self._rows.content(whole, self._rows.dealt(whole, self.world_size)[self.rank])
+        )
 
     def digest(self, step: int) -> str:
         """Return the SHA-256 of a global batch, to compare runs. The order of rows is ignored.
@@ -255,7 +255,7 @@ class Batches:
         whole = self._existing(step)
         digest = hashlib.sha256()
         for row in range(len(whole.sequences)):
-            content = self._content(whole, np.array([row]), AUDIT_COLUMNS)
+            content = self._rows.content(whole, np.array([row]), AUDIT_COLUMNS)
             for array in columns_of(content).values():
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -268,29 +268,7 @@ class Batches:
         Raises:
             UserError: the step does not exist.
         """
-        whole, dealt = self.rows_of_ranks(step, ranks)
-        found: list[SegmentOrigin] = []
-        for number in np.unique(whole.sources).tolist():
-            places = [
-                (rank, row, int(place))
-                for rank, rows in enumerate(dealt)
-                for row, place in enumerate(rows)
-                if whole.sources[place] == number
-            ]
-            chosen = np.array([place for _, _, place in places], np.int64)
-            _, layout = self._read_from(number, whole, chosen)
-            described = [
-                {
-                    "rank": rank,
-                    "row": row,
-                    "plan": number,
-                    "sequence": int(whole.sequences[place]),
-                    "epoch": int(whole.epochs[place]),
-                }
-                for rank, row, place in places
-            ]
-            found += origins(self._sources[number].dataset, layout, described)
-        return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
+        return self._rows.origins(*self.rows_of_ranks(step, ranks))
 
     def rows_of_ranks(self, step: int, ranks: int | None = None) -> tuple[GlobalBatch, Int64Array]:
         """Return a global batch, and its rows of each rank, shape (ranks, num_rows / ranks).
@@ -304,7 +282,7 @@ class Batches:
         if len(whole.sequences) % ranks:
             why = f"it has {len(whole.sequences)} rows, and there are {ranks} ranks"
             raise UserError(f"cannot divide step {step} among the ranks", why=why)
-        return whole, self._dealt(whole, ranks)
+        return whole, self._rows.dealt(whole, ranks)
 
     def reader(self, number: int) -> RowReader:
         """Return the reader of a source of the run.
@@ -410,6 +388,12 @@ class Batches:
             options_of_labels["fill_in_middle"] = self._infilling.identity
         return options_of_labels
 
+    @property
+    def _rows(self) -> GlobalRows:
+        return GlobalRows(
+            self._sources, self.options, self._seed, self._infilling, self.order.even_attention
+        )
+
     def _existing(self, step: int) -> GlobalBatch:
         whole = self.global_batch(step)
         if whole is None:
@@ -423,7 +407,7 @@ class Batches:
 
     def _arrays(self, whole: GlobalBatch) -> Batch:
         """Return this rank's part of a global batch, and count it."""
-        content = self._content(whole, self._dealt(whole)[self.rank])
+        content = self._rows.content(whole, self._rows.dealt(whole, self.world_size)[self.rank])
         known, names = content.known_provenance, self.schedule.source_names
         if self._infilling is not None:
             self._infilling.count(known.layout, self.meter.counts)
@@ -432,72 +416,9 @@ class Batches:
 
     def _sequences_of(self, whole: GlobalBatch, number: int) -> Int64Array:
         """Return the sequences that this rank reads with the reader of this number."""
-        chosen = self._dealt(whole)[self.rank]
+        chosen = self._rows.dealt(whole, self.world_size)[self.rank]
         found: Int64Array = whole.sequences[chosen[whole.sources[chosen] == number]]
         return found
-
-    def _dealt(self, whole: GlobalBatch, ranks: int | None = None) -> Int64Array:
-        """Return the rows of each rank, shape (world_size, num_rows / world_size)."""
-        num_rows, world_size = len(whole.sequences), ranks or self.world_size
-        if world_size == 1 or not self.order.even_attention:
-            return np.arange(num_rows).reshape(world_size, -1)
-        costs = np.empty(num_rows, np.int64)
-        for number in np.unique(whole.sources).tolist():
-            inside = whole.sources == number
-            costs[inside] = attention_costs(self._sources[number].plan, whole.sequences[inside])
-        return deal(costs, world_size)
-
-    def _content(
-        self, whole: GlobalBatch, chosen: Int64Array, columns: tuple[str, ...] | None = None
-    ) -> BatchContent:
-        """Read the chosen rows of a global batch, with everything that its arrays depend on."""
-        sources, sequences = whole.sources[chosen], whole.sequences[chosen]
-        rows, layout = self._read(whole, chosen)
-        epochs, firsts, times = whole.epochs[chosen], np.zeros_like(chosen), 1
-        if whole.cut_length is not None:
-            if self._infilling is not None:
-                raise UserError("cannot fill in the middle of these rows", why=CUTS_ROWS)
-            rows = shortened(rows, whole.cut_length)
-            times = whole.row_length // whole.cut_length
-            firsts = np.tile(np.arange(times) * whole.cut_length, len(chosen))
-            sources, sequences, epochs = (
-                np.repeat(values, times) for values in (sources, sequences, epochs)
-            )
-        options = self.options
-        if columns is not None:
-            options = BatchOptions(columns=columns, masked_lm=options.masked_lm)
-        numbers = self._sources.numbers if whole.possible is None else whole.possible
-        most_segments = max(self._sources[number].most_segments for number in numbers)
-        return BatchContent(
-            rows=rows,
-            most_segments=len(chosen) * (most_segments + times - 1),
-            options=options,
-            provenance=Provenance(layout, sequences, epochs, firsts, sources, self._seed),
-        )
-
-    def _read(self, whole: GlobalBatch, chosen: Int64Array) -> tuple[Rows, Layout]:
-        """Read the chosen rows of a global batch, in their order."""
-        numbers = np.unique(whole.sources[chosen]).tolist()
-        if len(numbers) == 1:
-            return self._read_from(numbers[0], whole, chosen)
-        parts, places = [], []
-        for number in numbers:
-            inside = np.flatnonzero(whole.sources[chosen] == number)
-            parts.append(self._read_from(number, whole, chosen[inside]))
-            places.append(inside)
-        return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
-            [layout for _, layout in parts], places
-        )
-
-    def _read_from(
-        self, number: int, whole: GlobalBatch, chosen: Int64Array
-    ) -> tuple[Rows, Layout]:
-        """Read the chosen rows of a global batch, which all belong to one reader."""
-        reader, sequences = self._sources[number], whole.sequences[chosen]
-        found = reader.read_layout(sequences, whole.row_length)
-        if self._infilling is None:
-            return found
-        return self._infilling.apply(reader, found, (sequences, whole.epochs[chosen], number))
 
 
 def _step(value: int) -> int:
