@@ -300,6 +300,72 @@ def test_a_comparison_as_json(dataset: Path, capsys: Printed) -> None:
     assert found["length-buckets"]["objection"] == "--smallest-bucket: is longer than a sequence"
 
 
+# tokenmill pack --rest-of
+
+
+def write_state(dataset: Path, step: int) -> Path:
+    """A loader's state in the plan best-fit-8, whose three sequences come in order, one a step."""
+    tokenmill_pack(dataset, "--sequence-length", 8)
+    batches = tokenmill.open(dataset).batches("best-fit-8", batch_size=1, shuffle="none")
+    path = dataset.parent / "state.json"
+    path.write_text(json.dumps(batches.state_dict(step)))
+    return path
+
+
+def test_the_rest_of_an_epoch_is_planned_and_described(dataset: Path, capsys: Printed) -> None:
+    """Sequences: documents 0 and 1; 2 and the end of 3; the beginning of 3."""
+    state = write_state(dataset, 1)
+    assert open_plan(Dataset(dataset), "best-fit-8").segments(0) == [(0, 0, 3), (1, 0, 5)]
+    capsys.readouterr()
+    arguments = (dataset, "--sequence-length", 16, "--rest-of", state)
+    assert tokenmill_pack(*arguments) == 0
+    plan = open_plan(Dataset(dataset), "best-fit-16-rest")
+    assert [plan.segments(row) for row in range(len(plan))] == [[(2, 0, 2), (3, 0, 10)]]
+    assert capsys.readouterr().out == (
+        f"        plan  {dataset}/plans/best-fit-16-rest (id {plan.manifest.plan_id})\n"
+        "     rest of  best-fit-8, after 1 sequence of epoch 0\n"
+        "   documents  2 with 12 tokens\n"
+        "    left out  2 documents with 8 tokens: given already\n"
+        "   sequences  1 of 16 tokens, 75.00% full; 4 tokens of padding\n"
+        "         cut  no document\n"
+        f"\nnext: tokenmill inspect {dataset} --plan best-fit-16-rest\n"
+    )
+    assert tokenmill_pack(*arguments, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["already_there"]
+    assert found["rest_of"] == {
+        "plan": open_plan(Dataset(dataset), "best-fit-8").manifest.plan_id,
+        "name": "best-fit-8",
+        "dataset": Dataset(dataset).manifest.dataset_id,
+        "seed": 0,
+        "shuffle": "none",
+        "epoch": 0,
+        "rows": [1],
+    }
+    assert tokenmill_pack(*arguments, "--compare", "--json") == 0
+    figures = [row["figures"] for row in json.loads(capsys.readouterr().out)]
+    assert {each["tokens"] for each in figures if each} == {12}
+
+
+def test_of_an_epoch_that_is_over_the_next_one_is_the_rest(dataset: Path, capsys: Printed) -> None:
+    state = write_state(dataset, 3)
+    capsys.readouterr()
+    assert tokenmill_pack(dataset, "--sequence-length", 16, "--rest-of", state) == 0
+    found = facts(capsys.readouterr().out)
+    assert found["rest of"] == "best-fit-8, all of epoch 1, of which nothing was given yet"
+    assert found["documents"] == "4 with 20 tokens"
+
+
+def test_options_of_a_rest_need_a_state(dataset: Path, capsys: Printed) -> None:
+    for flag in ("--source", "--rest-dataset"):
+        assert tokenmill_pack(dataset, "--sequence-length", 16, flag, "0") == 2
+        assert "--source and --rest-dataset need --rest-of" in capsys.readouterr().err
+    missing = dataset.parent / "missing.json"
+    assert tokenmill_pack(dataset, "--sequence-length", 16, "--rest-of", missing) == 2
+    assert str(missing) in capsys.readouterr().err
+    assert plan_names(dataset) == []
+
+
 # The section `pack` of a recipe.
 
 REQUIRED: dict[str, Any] = {"inputs": ["a.jsonl"], "tokenizer": "t.json", "out": "o"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packing_kit import figures_of, pack_documents, shown, window_of
-from tokenmill.packing.long_documents import Boundaries, CutBooks, cut
+from tokenmill.packing.long_documents import Boundaries, CutBooks, Places, cut
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.strategies import contradictions
 from tokenmill.packing.window import pack_window
@@ -244,3 +244,44 @@ def test_books_add_up_by_reason() -> None:
     books = CutBooks({"dropped": 5}, {"dropped": 1}, 2)
     books.add(CutBooks({"dropped": 7, "end removed": 3}, {"dropped": 1, "end removed": 2}, 4))
     assert books == CutBooks({"dropped": 12, "end removed": 3}, {"dropped": 2, "end removed": 2}, 6)
+
+
+# Ranges: what is left of documents.
+
+
+def cut_ranges(length: int, **options: Any) -> list[tuple[int, int]]:
+    """[start, stop) of the pieces of tokens 2 to 11, and of the last three, of a document of 20."""
+    places = Places(*(np.array(each, np.int32) for each in ([0, 0], [2, 17], [20, 20])), 1)
+    wanted = PackOptions(sequence_length=length, **options)
+    pieces, _ = cut(np.arange(2, dtype=np.int32), np.array([10, 3], np.int32), wanted, None, places)
+    assert (pieces.sizes <= length).all()
+    segments = pieces.segments
+    return list(
+        zip(segments.starts.tolist(), (segments.starts + segments.lengths).tolist(), strict=True)
+    )
+
+
+def test_the_ends_of_a_range_inside_its_document_are_cuts() -> None:
+    assert cut_ranges(10) == [(2, 12), (17, 20)]
+    assert cut_ranges(11, at_cuts="bos") == [(2, 12), (17, 20)]
+    assert cut_ranges(11, at_cuts="bos-and-eos") == [(2, 11), (11, 12), (17, 20)]
+    assert cut_ranges(10, at_cuts="bos") == [(2, 11), (11, 12), (17, 20)]
+    assert cut_ranges(10, at_cuts="eos") == [(2, 11), (11, 12), (17, 20)]
+    assert cut_ranges(4, at_cuts="bos-and-eos") == [
+        (2, 4), (4, 6), (6, 8), (8, 10), (10, 12), (17, 20),
+    ]  # fmt: skip
+
+
+def test_what_is_kept_of_a_range_leaves_room_for_the_tokens_at_both_ends() -> None:
+    assert cut_ranges(8, long_documents="keep-start") == [(2, 10), (17, 20)]
+    assert cut_ranges(8, long_documents="keep-start", at_cuts="bos-and-eos") == [(2, 8), (17, 20)]
+    assert cut_ranges(8, long_documents="keep-end", at_cuts="bos") == [(5, 12), (17, 20)]
+    assert cut_ranges(8, long_documents="keep-end", at_cuts="bos-and-eos") == [(6, 12), (17, 20)]
+    assert cut_ranges(11, long_documents="drop", at_cuts="bos") == [(2, 12), (17, 20)]
+    assert cut_ranges(10, long_documents="drop", at_cuts="bos") == [(17, 20)]
+
+
+def test_the_first_window_of_a_range_repeats_tokens_before_it() -> None:
+    windows = {"long_documents": "sliding-window", "overlap": 3}
+    assert cut_ranges(12, **windows) == [(0, 12), (14, 20)]
+    assert cut_ranges(8, **windows) == [(0, 8), (5, 12), (14, 20)]

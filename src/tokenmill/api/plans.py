@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -9,15 +10,20 @@ from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
 from tokenmill.load.export import rows
+from tokenmill.load.rest import State
+from tokenmill.load.rest import rest_of as rest_of_state
 from tokenmill.packing import planning
 from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.planning import PlanReport
 from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
+from tokenmill.store import dataset as _store
 from tokenmill.store.exports import ExportManifest, ExportOptions
 from tokenmill.store.plan import Plan, chosen_plan
 
 if TYPE_CHECKING:
     from tokenmill.api.options import ExportArguments, PackArguments
+
+Some = _store.Dataset | str | Path
 
 
 def pack(
@@ -26,6 +32,9 @@ def pack(
     name: str | None = None,
     folder: str | Path | None = None,
     overwrite: bool = False,
+    rest_of: State | None = None,
+    source: int | str | None = None,
+    rest_datasets: Sequence[Some] = (),
     **options: Unpack[PackArguments],
 ) -> PlanReport:
     """Plan training sequences: choose which part of which document goes into which sequence.
@@ -38,6 +47,11 @@ def pack(
             strategy and the length.
         folder: folder for the plan, if it does not belong into the dataset.
         overwrite: replace an existing plan.
+        rest_of: the state of a loader, or a JSON file with it: plan what its epoch has not given
+            yet. The dataset is that of the state, or a view of it.
+        source: for the state of a mixture, the name or the number of a source, or the name of its
+            plan. It can be omitted if only one source belongs to the dataset.
+        rest_datasets: datasets of the run that are no longer where they were.
         options: the options of `tokenmill pack`, with underscores, for example
             `sequence_length`, `packing` and `long_documents`.
 
@@ -53,11 +67,20 @@ def pack(
     if name is not None:
         place = planning.named_plan_folder(found, name)
     with naming_arguments():
-        return planning.pack(found, make_pack_options(options), place, overwrite=overwrite)
+        chosen = make_pack_options(options)
+        rest = None
+        if rest_of is not None:
+            rest = rest_of_state(found, rest_of, source=source, datasets=rest_datasets)
+        return planning.pack(found, chosen, place, rest=rest, overwrite=overwrite)
 
 
 def compare_plans(
-    dataset: Dataset | str | Path, **options: Unpack[PackArguments]
+    dataset: Dataset | str | Path,
+    *,
+    rest_of: State | None = None,
+    source: int | str | None = None,
+    rest_datasets: Sequence[Some] = (),
+    **options: Unpack[PackArguments],
 ) -> list[Compared]:
     """Plan with every strategy and return their figures. Writes nothing.
 
@@ -65,14 +88,22 @@ def compare_plans(
 
     Args:
         dataset: a dataset or its folder.
+        rest_of: as for `pack`, like `source` and `rest_datasets`.
+        source: for the state of a mixture.
+        rest_datasets: datasets of the run that are no longer where they were.
         options: as for `pack`, without `packing`.
 
     Raises:
         UserError: an option is wrong.
         VerificationError: the dataset is damaged.
     """
+    found = opened(dataset)
     with naming_arguments():
-        return compare(opened(dataset), make_pack_options(options, to_compare=True))
+        chosen = make_pack_options(options, to_compare=True)
+        rest = None
+        if rest_of is not None:
+            rest = rest_of_state(found, rest_of, source=source, datasets=rest_datasets)
+        return compare(found, chosen, rest=rest)
 
 
 def export(

@@ -9,6 +9,7 @@ from tokenmill.core.options import about
 from tokenmill.packing.options import PackOptions
 
 if TYPE_CHECKING:
+    from tokenmill.packing.rest import Rest
     from tokenmill.store.dataset import Dataset
 
 
@@ -20,10 +21,11 @@ class Pack(Command, kw_only=True):
 examples:
   tokenmill pack corpus/ --sequence-length 4096
   tokenmill pack corpus/ --sequence-length 8192 --packing next-fit --long-documents drop
-  tokenmill pack corpus/ --sequence-length 4096 --compare"""
+  tokenmill pack corpus/ --sequence-length 4096 --compare
+  tokenmill pack corpus/ --sequence-length 8192 --rest-of state.json"""
     common: ClassVar[tuple[str, ...]] = (
         *("sequence_length", "packing", "long_documents", "max_segments", "subset", "name"),
-        *("plan_out", "overwrite", "compare", "verbose"),
+        *("plan_out", "overwrite", "compare", "rest_of", "verbose"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
         Section("plan", PackOptions, "limits, cuts, windows, weights"),
@@ -40,6 +42,21 @@ examples:
     ] = None
     overwrite: Annotated[bool, about("replace an existing plan")] = False
     compare: Annotated[bool, about("compare all strategies; writes nothing")] = False
+    rest_of: Annotated[
+        str | None,
+        about(
+            "plan what the epoch of a loader's state has not given yet; the state as JSON",
+            metavar="STATE",
+        ),
+    ] = None
+    source: Annotated[
+        str | None,
+        about("--rest-of: a source of a mixture, by its name, its number or its plan"),
+    ] = None
+    rest_dataset: Annotated[
+        list[str],
+        about("--rest-of: a dataset of the run that is no longer where it was", metavar="DIR"),
+    ] = []
     verbose: Verbose = False
     json: Annotated[bool, about("figures as JSON on stdout")] = False
 
@@ -51,13 +68,23 @@ examples:
         chosen = make_pack_options(self.given.get("plan", {}), to_compare=self.compare)
         if self.name is not None and self.plan_out:
             raise UserError("--name and --plan-out cannot be combined")
+        if self.rest_of is None and (self.source is not None or self.rest_dataset):
+            raise UserError("--source and --rest-dataset need --rest-of")
         with dataset_at(self.dataset) as dataset:
+            rest = self._rest(dataset)
             if self.compare:
-                self._compare(dataset, chosen)
+                self._compare(dataset, chosen, rest)
             else:
-                self._pack(dataset, chosen)
+                self._pack(dataset, chosen, rest)
 
-    def _pack(self, dataset: Dataset, chosen: PackOptions) -> None:
+    def _rest(self, dataset: Dataset) -> Rest | None:
+        if self.rest_of is None:
+            return None
+        from tokenmill.load.rest import rest_of
+
+        return rest_of(dataset, self.rest_of, source=self.source, datasets=self.rest_dataset)
+
+    def _pack(self, dataset: Dataset, chosen: PackOptions, rest: Rest | None) -> None:
         from tokenmill.cli.meter import planning_meter
         from tokenmill.cli.plan_display import plan_lines, plan_values
         from tokenmill.cli.tables import next_text, print_json
@@ -66,7 +93,9 @@ examples:
         named = None if self.name is None else named_plan_folder(dataset, self.name)
         folder = named or self.plan_out or None
         with planning_meter() as advance:
-            report = pack(dataset, chosen, folder, overwrite=self.overwrite, advance=advance)
+            report = pack(
+                dataset, chosen, folder, rest=rest, overwrite=self.overwrite, advance=advance
+            )
         place = "" if dataset.origin is None else place_of(report.plan, dataset)
         if self.json:
             print_json(plan_values(report, place))
@@ -79,14 +108,14 @@ examples:
         command = ("tokenmill", "inspect", self.dataset, "--plan", name)
         print(f"\n{next_text(command)}")
 
-    def _compare(self, dataset: Dataset, chosen: PackOptions) -> None:
+    def _compare(self, dataset: Dataset, chosen: PackOptions, rest: Rest | None) -> None:
         from tokenmill.cli.meter import planning_meter
         from tokenmill.cli.plan_display import comparison_lines
         from tokenmill.cli.tables import print_json
         from tokenmill.packing.comparison import compare
 
         with planning_meter() as advance:
-            rows = compare(dataset, chosen, advance, flag_of)
+            rows = compare(dataset, chosen, advance, flag_of, rest=rest)
         if self.json:
             print_json(rows)
         else:

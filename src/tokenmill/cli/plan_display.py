@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from tokenmill.cli.tables import bar_room, fact_lines, table_lines, with_bar
 from tokenmill.cli.terminal import fitted
+from tokenmill.core.tables import Fact
 from tokenmill.core.values import counted
 from tokenmill.packing.comparison import Compared, recommended
 from tokenmill.packing.planning import PlanReport
+from tokenmill.packing.rest import REST_OF, RestOf
 from tokenmill.packing.strategies import options_of_plan
 from tokenmill.reports.plan_facts import (
     able_of,
@@ -28,11 +32,21 @@ def plan_lines(report: PlanReport, place: str = "", verbose: bool = False) -> li
     plan, figures = report.plan, report.figures
     name = f"{place or plan.folder} (id {plan.manifest.plan_id})"
     options = options_of_plan(plan.manifest.options, str(plan.folder))
-    facts = [("plan", name), *plan_facts(options, figures, verbose=verbose)]
+    facts = [("plan", name), *_rest_facts(plan), *plan_facts(options, figures, verbose=verbose)]
     with_bars = (
         (name, with_bar(text, figures.fill, 14) if name == "fill" else text) for name, text in facts
     )
     return fact_lines(with_bars, 12)
+
+
+def _rest_facts(plan: Plan) -> Iterator[Fact]:
+    """What a plan is the rest of, if it is one."""
+    if REST_OF in plan.manifest.options:
+        of = msgspec.convert(plan.manifest.options[REST_OF], RestOf)
+        given = f"after {counted(sum(of.rows), 'sequence')} of epoch {of.epoch}"
+        if not any(of.rows):
+            given = f"all of epoch {of.epoch}, of which nothing was given yet"
+        yield "rest of", f"{of.name}, {given}"
 
 
 def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
@@ -57,11 +71,13 @@ def comparison_lines(rows: list[Compared], ranks: int) -> list[str]:
 
 def plan_values(report: PlanReport, place: str = "") -> dict[str, object]:
     """The place, the id and the figures of a plan, for JSON."""
+    options = report.plan.manifest.options
     return {
         "folder": place or os.fsencode(report.plan.folder).decode("utf-8", "replace"),
         "plan_id": report.plan.manifest.plan_id,
         "already_there": report.already_there,
         "figures": report.figures,
+        **{name: options[name] for name in options if name == REST_OF},
     }
 
 

@@ -10,6 +10,8 @@ from tokenmill.kernels.compiled import compiled
 
 RUN_SEQUENCES = 16
 """Most sequences of a run of documents."""
+Edges = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]
+"""Tokens added before and after each document: 1 if it is a range that begins or ends inside."""
 
 
 @compiled
@@ -113,14 +115,14 @@ def fill_buckets(
 
 @compiled
 def count_windows(
-    taken: Int32Array, room: int, bos: int, eos: int, overlap: int
+    taken: Int32Array, edges: Edges, room: int, bos: int, eos: int, overlap: int
 ) -> npt.NDArray[np.int64]:
     """Return the number of windows of each document, which may overlap."""
     counts = np.ones(len(taken), np.int64)
     for i in range(len(taken)):
         start = 0
-        before = 0  # the first window of a document gets no added BOS
-        while taken[i] - start > room - before:
+        before = int(edges[0][i])  # a whole document's first window gets no added BOS
+        while taken[i] - start > room - before - int(edges[1][i]):
             start += room - before - eos - overlap
             before = bos
             counts[i] += 1
@@ -129,7 +131,7 @@ def count_windows(
 
 @compiled
 def windows(
-    taken: Int32Array, total: int, room: int, bos: int, eos: int, overlap: int
+    taken: Int32Array, edges: Edges, total: int, room: int, bos: int, eos: int, overlap: int
 ) -> tuple[Int32Array, Int32Array]:
     """Return the start and the length of each of the `total` windows of `count_windows`."""
     starts = np.zeros(total, np.int32)
@@ -137,8 +139,8 @@ def windows(
     k = 0
     for i in range(len(taken)):
         start = 0
-        before = 0
-        while taken[i] - start > room - before:
+        before = int(edges[0][i])
+        while taken[i] - start > room - before - int(edges[1][i]):
             starts[k] = start
             lengths[k] = room - before - eos
             start += room - before - eos - overlap
@@ -154,6 +156,7 @@ def windows(
 def boundary_starts(
     ids: npt.NDArray[np.integer],
     tables: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
+    edges: tuple[int, int],
     room: int,
     bos: int,
     eos: int,
@@ -162,8 +165,8 @@ def boundary_starts(
     """Return the starts of a document's segments, after the last boundary within the slack."""
     ends, opens, closes = tables
     starts = [0]
-    before = 0
-    while len(ids) - starts[-1] > room - before:
+    before = edges[0]
+    while len(ids) - starts[-1] > room - before - edges[1]:
         full = starts[-1] + room - before - eos
         stop = full
         for place in range(full, max(full - slack, starts[-1]), -1):

@@ -130,7 +130,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int
     global_batch: dict[str, Any]
     """Size in rows or in tokens: a number, or points (step, size) of a ramp."""
-    sources: list[SourceState]
+    sources: Annotated[list[SourceState], Meta(min_length=1)]
     """All sources of the run, in the order in which legs name them first."""
     order: dict[str, Any]
     """Settings that the order depends on."""

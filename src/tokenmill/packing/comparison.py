@@ -17,6 +17,7 @@ from tokenmill.packing.figures import Figures, Ledger
 from tokenmill.packing.long_documents import Boundaries
 from tokenmill.packing.options import Packing, PackOptions
 from tokenmill.packing.planning import packed_windows, with_subset
+from tokenmill.packing.rest import Rest
 from tokenmill.packing.strategies import STRATEGIES, objections
 from tokenmill.packing.window import Window, pack_window, row_format
 from tokenmill.store.dataset import Dataset
@@ -43,10 +44,12 @@ def compare(
     advance: Advance = lambda stage, done, total: None,
     name_of: Naming = str,
     without: Collection[str] = (),
+    rest: Rest | None = None,
 ) -> list[Compared]:
     """Plan with each strategy and the same options, and return the figures. Writes nothing.
 
     `name_of` names options in objections; `without` names strategies to leave out.
+    With a `rest`, the strategies plan what a training run has not read yet.
     """
     options = with_subset(dataset, options)
     names = [name for name in get_args(Packing) if name not in without]
@@ -63,7 +66,7 @@ def compare(
             objection = objection.removeprefix(f"{name_of('pack.packing')}: {name} ")
             rows.append(Compared(name, None, 0.0, objection))
         else:
-            rows.append(_compared(dataset, chosen, tell))
+            rows.append(_compared(dataset, chosen, tell, rest))
     return _with_gaps(rows, row_format(options, 1).row_lengths[-1])
 
 
@@ -85,12 +88,14 @@ def _harm(figures: Figures) -> tuple[int, int]:
     return sum(figures.lost_tokens.values()), max(figures.avoidable_cuts, 0)
 
 
-def _compared(dataset: Dataset, options: PackOptions, advance: Advance) -> Compared:
+def _compared(
+    dataset: Dataset, options: PackOptions, advance: Advance, rest: Rest | None
+) -> Compared:
     advance("", 0, 1)
     warm_up(options, dataset.num_documents)
     ledger = Ledger(options)
     started = time.perf_counter()
-    for _ in packed_windows(dataset, options, ledger, advance):
+    for _ in packed_windows(dataset, options, ledger, advance, rest):
         pass
     return Compared(options.packing, ledger.figures(), time.perf_counter() - started, "")
 

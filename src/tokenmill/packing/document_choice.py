@@ -21,14 +21,19 @@ WEIGHT_SEED = 0x7765_6967_6874
 class Chosen:
     """The chosen documents of one shard."""
 
-    documents: Int32Array
-    """Shape (n,): indices in the shard, in order; then those that appear again, in order; ..."""
+    copies: list[Int32Array]
+    """Indices in the shard, in order; then those that appear again, in order; ..."""
     kinds: Int32Array | None
     """Shape (num_documents,)."""
     sources: Int32Array
     """Shape (num_documents,)."""
     left_out: dict[str, npt.NDArray[np.bool_]]
     """Masks of the documents that were left out, by reason, shape (num_documents,) each."""
+
+    @property
+    def documents(self) -> Int32Array:
+        """All of `copies`, one after the other, shape (n,)."""
+        return np.concatenate([*self.copies, np.empty(0, np.int32)])
 
 
 @dataclass(slots=True)
@@ -71,9 +76,8 @@ class DocumentChoice:
             kinds = np.zeros(count, np.int32)
             kinds[chosen] = self._numbered(columns[self.options.separate_by])
         rounds = range(int(repeats.max(initial=0)))
-        copies_apart = [np.flatnonzero(repeats > number) for number in rounds]
         return Chosen(
-            documents=np.concatenate([*copies_apart, np.empty(0, np.int64)]).astype(np.int32),
+            copies=[np.flatnonzero(repeats > number).astype(np.int32) for number in rounds],
             kinds=kinds,
             sources=self.dataset.source_numbers(shard),
             left_out=left_out,

@@ -12,7 +12,7 @@ from tokenmill.core.errors import InternalError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels import sequences as kernel
 from tokenmill.kernels.interpreted import for_steps
-from tokenmill.packing.long_documents import SPLITTING, CutBooks, kept_range, set_at_cuts
+from tokenmill.packing.long_documents import SPLITTING, CutBooks, Places, kept_range, set_at_cuts
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.strategies import STRATEGIES
 from tokenmill.packing.window import PackedWindow, row_format, sums
@@ -170,11 +170,12 @@ def _measured(packed: PackedWindow, options: PackOptions) -> tuple[Totals, Int64
     """
     window, sequences, segments = packed.window, packed.sequences, packed.sequences.segments
     bos, eos = set_at_cuts(options)
+    places = window.places or Places.whole(window.lengths)
     sizes, costs, counted = for_steps(kernel.measure, len(segments))(
         (segments.documents, segments.starts, segments.lengths),
         sequences.offsets,
-        window.lengths,
-        kept_range(window.lengths, options),
+        places.ends,
+        kept_range(window.lengths, places.starts, places.ends, options),
         (int(bos), int(eos), options.segment_multiple, options.reserve),
     )
     tokens, inserted, documents_cut, cuts = counted.tolist()
@@ -186,7 +187,7 @@ def _measured(packed: PackedWindow, options: PackOptions) -> tuple[Totals, Int64
     if options.long_documents in SPLITTING:
         unavoidable = int((-(-chosen // options.room) - 1).sum())
     totals = Totals(
-        documents=len(chosen),
+        documents=len(chosen) if window.places is None else places.num_documents,
         tokens=int(chosen.sum()),
         sequences=len(sequences),
         segments=len(segments),

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.core.records import Int32Array, Segments, Sequences
+from tokenmill.core.records import Int32Array, Int64Array, Segments, Sequences
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels import cutting as kernel
 from tokenmill.kernels.interpreted import for_steps
@@ -46,12 +46,36 @@ class Boundaries:
     """Where texts can be cut: the tokens and tables that `split-at-boundary` needs."""
 
     ids_of: Callable[[int], npt.NDArray[np.integer]]
-    """Returns the token ids of a document of the window."""
+    """Returns the token ids of a document of the window, or of a range."""
     ends: npt.NDArray[np.bool_]
     """Whether a boundary follows each token, shape (largest id + 1,)."""
     opens: npt.NDArray[np.bool_]
     """Whether a boundary follows each token and a next token that `closes`, the same shape."""
     closes: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where ranges of documents are in their documents. Arrays have shape (num_ranges,).
+
+    Where ranges are packed, they stand for the documents of a window: lengths, kinds and sources
+    are theirs.
+    """
+
+    documents: Int32Array
+    """The document of each range, numbered in the window's shards."""
+    starts: Int32Array
+    """Its first token."""
+    ends: Int32Array
+    """The length of its document."""
+    num_documents: int
+    """Documents with a range. Repeated documents count each time."""
+
+    @staticmethod
+    def whole(lengths: Int32Array) -> Places:
+        """Return the places of whole documents."""
+        zeros = np.zeros(len(lengths), np.int32)
+        return Places(np.arange(len(lengths), dtype=np.int32), zeros, lengths, len(lengths))
 
 
 @dataclass(slots=True)
@@ -88,30 +112,37 @@ def cut(
     lengths: Int32Array,
     options: PackOptions,
     boundaries: Boundaries | None = None,
+    places: Places | None = None,
 ) -> tuple[Pieces, CutBooks]:
     """Return pieces of at most `options.room` tokens, by the policy `options.long_documents`.
 
-    `documents`, shape (n,), are the documents to pack, in order. `lengths` is indexed by document.
+    `documents`, shape (n,), are the documents to pack, in order, or ranges of documents if there
+    are `places`. `lengths` is indexed by document.
     """
-    taken = lengths[documents]
-    long = taken > options.room
+    places = places or Places.whole(lengths)
+    starts, ends = places.starts[documents], places.ends[documents]
+    own = lengths[documents]
+    context = _context(starts, options)
+    bos, eos = tokens_at_cuts(starts - context, starts + own, ends, options)
+    long = own + context + bos + eos > options.room
     books = CutBooks()
     policy = options.long_documents
-    if not long.any():
-        segments = Segments(documents, np.zeros(len(documents), np.int32), taken)
-    elif policy in SPLITTING:
-        segments = _split(documents, taken, options, boundaries)
-        repeated = segments.lengths.sum(dtype=np.int64) - taken.sum(dtype=np.int64)
+    first, stop = kept_range(own, starts, ends, options)
+    segments = Segments(documents, first, stop - first)
+    if policy in SPLITTING:
+        if long.any():
+            edges = bos.astype(np.int8), eos.astype(np.int8)
+            counts, within, taken = _split(segments, edges, options, boundaries)
+            segments = segments.take(np.repeat(np.arange(len(documents)), counts))
+            segments = Segments(segments.documents, segments.starts + within, taken)
+        repeated = segments.lengths.sum(dtype=np.int64) - own.sum(dtype=np.int64)
         books.repeated_tokens = int(repeated)
     elif policy == "drop":
-        kept = ~long
-        segments = Segments(documents[kept], np.zeros(kept.sum(), np.int32), taken[kept])
-        books.lose("dropped", taken[long])
+        segments = segments.take(np.flatnonzero(~long))
+        books.lose("dropped", own[long])
     else:
-        starts, stops = kept_range(taken, options)
-        segments = Segments(documents, starts, stops - starts)
-        books.lose(TRUNCATING[policy], (taken - segments.lengths)[long])
-    return pieces_of(segments, lengths, options), books
+        books.lose(TRUNCATING[policy], (own - segments.lengths)[long])
+    return pieces_of(segments, places.ends, options), books
 
 
 def check_window_size(count: int) -> None:
@@ -124,9 +155,10 @@ def check_window_size(count: int) -> None:
         )
 
 
-def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> Pieces:
-    """Return segments with the room that each needs; `lengths` is indexed by document."""
-    bos, eos = tokens_at_cuts(segments, lengths, options)
+def pieces_of(segments: Segments, ends: Int32Array, options: PackOptions) -> Pieces:
+    """Return segments with the room that each needs; `ends` are the lengths of documents."""
+    stops = segments.starts + segments.lengths
+    bos, eos = tokens_at_cuts(segments.starts, stops, ends[segments.documents], options)
     sizes = segments.lengths + bos + eos + options.reserve
     multiple = options.segment_multiple
     if multiple > 1:
@@ -135,15 +167,11 @@ def pieces_of(segments: Segments, lengths: Int32Array, options: PackOptions) -> 
 
 
 def tokens_at_cuts(
-    segments: Segments, lengths: Int32Array, options: PackOptions
+    starts: Int32Array, stops: Int32Array, ends: Int32Array, options: PackOptions
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which segments get a BOS before, and which an EOS after, their own tokens."""
+    """Return which ranges of documents get a BOS before, and which an EOS after, their tokens."""
     has_bos, has_eos = set_at_cuts(options)
-    ends = lengths[segments.documents]
-    return (
-        (segments.starts > 0) & has_bos,
-        (segments.starts + segments.lengths < ends) & has_eos,
-    )
+    return (starts > 0) & has_bos, (stops < ends) & has_eos
 
 
 def set_at_cuts(options: PackOptions) -> tuple[bool, bool]:
@@ -152,26 +180,38 @@ def set_at_cuts(options: PackOptions) -> tuple[bool, bool]:
     return "bos" in names, "eos" in names
 
 
-def kept_range(lengths: Int32Array, options: PackOptions) -> tuple[Int32Array, Int32Array]:
-    """Return the tokens [start, stop) that a truncating policy keeps of each document.
+def kept_range(
+    lengths: Int32Array, starts: Int32Array, ends: Int32Array, options: PackOptions
+) -> tuple[Int32Array, Int32Array]:
+    """Return the tokens [start, stop) of its document that are packed of each range.
 
-    For keep-both-ends, this is a range from the start with the length of both parts. After
-    packing, `part_both_ends` splits it.
+    All arrays have shape (n,): see `Places`. A truncating policy keeps a part of a range. For
+    keep-both-ends, this is a part from the start with the length of both parts. After packing,
+    `part_both_ends` splits it. The first window of a range repeats tokens before it, as windows do.
     """
     has_bos, has_eos = set_at_cuts(options)
-    starts, stops = np.zeros_like(lengths), lengths
+    stops = starts + lengths
     if options.long_documents in TRUNCATING:
-        room = options.room
-        room -= has_eos if options.long_documents == "keep-start" else 0
-        room -= has_bos if options.long_documents == "keep-end" else 0
-        kept = np.where(lengths > options.room, room, lengths).astype(np.int32)
+        bos, eos = tokens_at_cuts(starts, stops, ends, options)
+        long = lengths + bos + eos > options.room
         if options.long_documents == "keep-end":
-            starts = lengths - kept
-        stops = starts + kept
-    return starts, stops
+            kept = np.where(long, options.room - has_bos - eos, lengths).astype(np.int32)
+            return stops - kept, stops
+        has_eos &= options.long_documents == "keep-start"
+        kept = np.where(long, options.room - bos - has_eos, lengths).astype(np.int32)
+        return starts, starts + kept
+    return starts - _context(starts, options), stops
 
 
-def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Array) -> Sequences:
+def _context(starts: Int32Array, options: PackOptions) -> Int32Array:
+    """Return how many tokens before each range its first window repeats."""
+    overlap = options.overlap if options.long_documents == "sliding-window" else 0
+    return np.minimum(starts, np.int32(overlap))
+
+
+def part_both_ends(
+    sequences: Sequences, options: PackOptions, lengths: Int32Array, starts: Int32Array
+) -> Sequences:
     """Turn the range of each document with keep-both-ends into its two segments."""
     whole = sequences.segments
     parted = whole.lengths < lengths[whole.documents]
@@ -182,7 +222,8 @@ def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Arr
     is_tail = np.zeros(len(segments), np.bool_)
     is_tail[1:] = both[1:] & (np.cumsum(both)[:-1] % 2 == 1)
     tail = options.length - head
-    starts = np.where(is_tail, lengths[segments.documents] - tail, segments.starts)
+    stops = (starts + lengths)[segments.documents]
+    starts = np.where(is_tail, stops - tail, segments.starts)
     kept = np.where(both, np.where(is_tail, tail, head), segments.lengths)
     some = kept > 0  # with a share of 0 or 1, one of the two is empty
     offsets = offsets_from_lengths(1 + parted)[sequences.offsets]
@@ -195,40 +236,40 @@ def part_both_ends(sequences: Sequences, options: PackOptions, lengths: Int32Arr
 
 
 def _split(
-    documents: Int32Array,
-    taken: Int32Array,
-    options: PackOptions,
-    boundaries: Boundaries | None,
-) -> Segments:
+    ranges: Segments, edges: kernel.Edges, options: PackOptions, boundaries: Boundaries | None
+) -> tuple[Int64Array, Int32Array, Int32Array]:
+    """Return the number of segments of each range, and their starts in it and lengths."""
+    taken = ranges.lengths
     has_bos, has_eos = set_at_cuts(options)
     overlap = options.overlap if options.long_documents == "sliding-window" else 0
     room = (options.room, int(has_bos), int(has_eos))
     if options.long_documents == "split-at-boundary":
         if boundaries is None:
             raise ValueError("split-at-boundary needs boundaries")
-        return _split_at_boundaries(documents, taken, room, boundaries, options.slack_tokens)
+        return _split_at_boundaries(ranges, edges, room, boundaries, options.slack_tokens)
     least = options.room - has_bos - has_eos - overlap
     steps = len(taken) + int(taken.sum(dtype=np.int64)) // max(least, 1)
-    counts = for_steps(kernel.count_windows, steps)(taken, *room, overlap)
+    counts = for_steps(kernel.count_windows, steps)(taken, edges, *room, overlap)
     total = int(counts.sum())
     check_window_size(total)
-    starts, lengths = for_steps(kernel.windows, total)(taken, total, *room, overlap)
-    return Segments(np.repeat(documents, counts), starts, lengths)
+    return counts, *for_steps(kernel.windows, total)(taken, edges, total, *room, overlap)
 
 
 def _split_at_boundaries(
-    documents: Int32Array,
-    taken: Int32Array,
+    ranges: Segments,
+    edges: kernel.Edges,
     room: tuple[int, int, int],
     boundaries: Boundaries,
     slack: int,
-) -> Segments:
+) -> tuple[Int64Array, Int32Array, Int32Array]:
+    taken = ranges.lengths
     all_starts: list[npt.NDArray[np.int32]] = []
     counts = np.ones(len(taken), np.int64)
     whole = np.zeros(1, np.int32)
     tables = (boundaries.ends, boundaries.opens, boundaries.closes)
-    for i, document in enumerate(documents.tolist()):
-        if taken[i] <= room[0]:
+    for i, document in enumerate(ranges.documents.tolist()):
+        own_edges = int(edges[0][i]), int(edges[1][i])
+        if taken[i] <= room[0] - sum(own_edges):
             all_starts.append(whole)
             continue
         ids = np.asarray(boundaries.ids_of(document))
@@ -236,11 +277,11 @@ def _split_at_boundaries(
             why = f"document {document} of the window has an id outside the vocabulary"
             hint = "tokenmill verify lists what else is damaged"
             raise VerificationError("the dataset is damaged", why=why, hint=hint)
-        all_starts.append(kernel.boundary_starts(ids, tables, *room, slack))
+        all_starts.append(kernel.boundary_starts(ids, tables, own_edges, *room, slack))
         counts[i] = len(all_starts[-1])
     starts = np.concatenate(all_starts)
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]
     last = np.cumsum(counts) - 1
     ends[last] = taken
-    return Segments(np.repeat(documents, counts), starts, ends - starts)
+    return counts, starts, ends - starts

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,17 +16,17 @@ import numpy.typing as npt
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.options import OptionError
 from tokenmill.core.paths import output_path
-from tokenmill.core.records import Advance, Int64Array
+from tokenmill.core.records import Advance
 from tokenmill.core.values import counted
-from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.engine import Reference
-from tokenmill.packing.document_choice import Chosen, DocumentChoice
+from tokenmill.packing.document_choice import DocumentChoice
 from tokenmill.packing.figures import Figures, Ledger
-from tokenmill.packing.long_documents import Boundaries, check_window_size
 from tokenmill.packing.options import PackOptions
+from tokenmill.packing.rest import Rest
+from tokenmill.packing.shard_windows import window_of, windows_of
 from tokenmill.packing.strategies import objections
-from tokenmill.packing.window import PackedWindow, Window, pack_window, row_format
-from tokenmill.store.dataset import PLAN_NAME, Dataset, Shard
+from tokenmill.packing.window import PackedWindow, pack_window, row_format
+from tokenmill.store.dataset import PLAN_NAME, Dataset
 from tokenmill.store.files import remove_leftover
 from tokenmill.store.objects.opening import open_store
 from tokenmill.store.ownership import UNFINISHED_PLAN
@@ -43,8 +44,6 @@ Table = npt.NDArray[np.bool_]
 
 MOST_FIGURE = 1 << 96
 """Above every number in a plan. The attention cost can need more than 64 bits."""
-MOST_DOCUMENTS = 1 << 22
-"""A local window ends after this many documents, even if few of them are chosen."""
 
 # Closing marks may follow the end of a sentence; so may white space, which a token often holds.
 _ENDS = {
@@ -72,26 +71,18 @@ class PlanReport:
         return self.plan._repr_html_()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A shard of the current window."""
-
-    shard: Shard
-    first_document: int
-    lengths: Int64Array
-    chosen: Chosen
-
-
 def pack(
     dataset: Dataset,
     options: PackOptions,
     folder: str | Path | None = None,
     *,
+    rest: Rest | None = None,
     overwrite: bool = False,
     advance: Advance = lambda stage, done, total: None,
 ) -> PlanReport:
-    """Plan sequences for a dataset. The default folder is `plans/<packing>-<length>`.
+    """Plan sequences for a dataset, or for the `rest` that a training run has not read yet.
 
+    The default folder is `plans/<packing>-<length>`; for a rest, `-rest` is appended.
     A plan of a dataset in a bucket is made in its cache folder, and stored in the bucket as well.
 
     Raises:
@@ -101,7 +92,8 @@ def pack(
     options = with_subset(dataset, options)
     if problems := list(objections(options)):
         raise OptionError("the plan", problems)
-    folder = output_path(folder or plan_folder(dataset, options), "the plan's folder")
+    folder = output_path(folder or plan_folder(dataset, options, rest), "the plan's folder")
+    stored = options.stored() | ({} if rest is None else rest.stored())
     is_inside = folder.parent == dataset.folder / "plans"
     if is_inside and (problem := plan_name_problem(folder.name)):
         raise UserError("a plan cannot have this name", why=f"{folder.name!r} {problem}")
@@ -111,19 +103,20 @@ def pack(
             raise _cannot_replace(dataset, folder.name)
         open_plan(dataset, folder.name)  # downloads its arrays
     if not overwrite and (folder / PLAN_NAME).is_file():
-        report = _already_there(dataset, options, folder)
+        report = _already_there(dataset, stored, folder)
         remove_leftover(folder, UNFINISHED_PLAN.fullmatch)
         return report
     check_plan_folder(folder, overwrite=overwrite)
     ledger = Ledger(options)
     with PlanWriter(folder, len(dataset.document_numbers)) as writer:
-        for first_document, num_shards, packed in packed_windows(dataset, options, ledger, advance):
-            writer.append(packed.sequences, first_document, num_shards)
+        windows = packed_windows(dataset, options, ledger, advance, rest)
+        for first_document, num_shards, packed in windows:
+            writer.append(packed.planned, first_document, num_shards)
         advance("writing", 0, 1)
         figures = ledger.figures()
         writer.finish(
             dataset.manifest.dataset_id,
-            options.stored(),
+            stored,
             msgspec.to_builtins(figures),
             row_format(options, figures.most_segments),
             overwrite=overwrite,
@@ -180,10 +173,11 @@ def pack_subsets(dataset: Dataset, options: PackOptions, advance: Advance) -> It
             yield pack(dataset, each, advance=advance)
 
 
-def plan_folder(dataset: Dataset, options: PackOptions) -> Path:
+def plan_folder(dataset: Dataset, options: PackOptions, rest: Rest | None = None) -> Path:
     """The default folder of a plan."""
     subset = "-" + re.sub(r"[^\w.-]", "_", options.subset) if options.subset else ""
-    return named_plan_folder(dataset, f"{options.packing}-{options.length}{subset}")
+    name = f"{options.packing}-{options.length}{subset}{'-rest' if rest else ''}"
+    return named_plan_folder(dataset, name)
 
 
 def named_plan_folder(dataset: Dataset, name: str) -> Path:
@@ -209,7 +203,11 @@ def _any_documents(dataset: Dataset, options: PackOptions) -> bool:
 
 
 def packed_windows(
-    dataset: Dataset, options: PackOptions, ledger: Ledger, advance: Advance
+    dataset: Dataset,
+    options: PackOptions,
+    ledger: Ledger,
+    advance: Advance,
+    rest: Rest | None = None,
 ) -> Iterator[tuple[int, int, PackedWindow]]:
     """Yield first document, number of shards and sequences of each window."""
     tables = None
@@ -217,14 +215,14 @@ def packed_windows(
         tables = boundary_tables(dataset, options.split_at)
     done = 0
     choice = DocumentChoice(dataset, options)
-    for parts in _windows(choice, ledger):
-        window = _window_of(parts, tables)
+    for parts in windows_of(choice, ledger, rest):
+        window = window_of(parts, tables)
         packed = pack_window(window, options)
         ledger.add(packed)
         yield parts[0].first_document, len(parts), packed
         for part in parts:
             part.shard.release()
-        done += len(window.lengths)
+            done += part.shard.entry.documents
         advance("packing", done, len(dataset.document_numbers))
     if choice.missing_values:
         missing = ", ".join(map(repr, sorted(choice.missing_values)))
@@ -239,10 +237,10 @@ def packed_windows(
         raise UserError("nothing to pack", where=dataset.location, why=why)
 
 
-def _already_there(dataset: Dataset, options: PackOptions, folder: Path) -> PlanReport:
+def _already_there(dataset: Dataset, options: dict[str, Any], folder: Path) -> PlanReport:
     plan = Plan(folder)
     plan.check_arrays()
-    same = plan.manifest.options == options.stored()
+    same = plan.manifest.options == options
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
         raise OutputConflictError(
             "the plan's folder holds another plan",
@@ -273,57 +271,6 @@ def figures_of(plan: Plan) -> Figures:
     ):
         raise plan.damaged("figures: documents and tokens have different reasons")
     return figures
-
-
-def _windows(choice: DocumentChoice, ledger: Ledger) -> Iterator[list[_Part]]:
-    """Group consecutive shards into windows with enough sequences; a rest joins the last."""
-    dataset, options = choice.dataset, choice.options
-    enough = options.window_sequences * options.length
-    first_document, tokens = 0, 0
-    complete: list[_Part] = []
-    current: list[_Part] = []
-    dataset.announce_pass()
-    for shard in dataset.shards:
-        chosen = choice.choose(shard, first_document)
-        lengths = shard.read_lengths()
-        for reason, left_out in chosen.left_out.items():
-            ledger.left_out.lose(reason, lengths[left_out])
-        current.append(_Part(shard, first_document, lengths, chosen))
-        tokens += int(lengths[chosen.documents].sum())
-        first_document += shard.entry.documents
-        num_documents = sum(len(part.lengths) for part in current)
-        full = tokens >= enough or num_documents >= MOST_DOCUMENTS
-        if options.window == "local" and full:
-            if complete:
-                yield complete
-            complete, current, tokens = current, [], 0
-    if complete or current:
-        yield complete + current
-
-
-def _window_of(parts: list[_Part], tables: tuple[Table, Table, Table] | None) -> Window:
-    counts = [part.shard.entry.documents for part in parts]
-    check_window_size(max(sum(counts), sum(len(part.chosen.documents) for part in parts)))
-    firsts = offsets_from_lengths(counts)
-    lengths = np.concatenate([part.lengths for part in parts]).astype(np.int32)
-    chosen = np.concatenate(
-        [part.chosen.documents + first for part, first in zip(parts, firsts, strict=False)]
-    )
-    kinds = [part.chosen.kinds for part in parts if part.chosen.kinds is not None]
-
-    def ids_of(document: int) -> np.ndarray:
-        part = int(np.searchsorted(firsts, document, side="right")) - 1
-        shard, local = parts[part].shard, document - int(firsts[part])
-        start, length = shard.place(local)
-        return shard.ids[start : start + length]
-
-    return Window(
-        lengths=lengths,
-        chosen=chosen.astype(np.int32),
-        kinds=np.concatenate(kinds) if kinds else None,
-        sources=np.concatenate([part.chosen.sources for part in parts]),
-        boundaries=None if tables is None else Boundaries(ids_of, *tables),
-    )
 
 
 def boundary_tables(dataset: Dataset, kind: str) -> tuple[Table, Table, Table]:

@@ -25,6 +25,7 @@ from tokenmill.kernels.interpreted import for_steps
 from tokenmill.packing import balanced, histogram
 from tokenmill.packing.histogram import longest_first, pack_in_bulk
 from tokenmill.packing.options import PackOptions
+from tokenmill.packing.rest import REST_OF, RestOf
 from tokenmill.packing.strategy import Pieces, Strategy, deal
 from tokenmill.packing.streaming import StreamPacker
 
@@ -273,6 +274,9 @@ def options_of_plan(values: dict[str, Any], where: str) -> PackOptions:
         VerificationError: they are not valid options of a plan.
     """
     try:
+        if REST_OF in values:
+            msgspec.convert(values[REST_OF], RestOf)
+            values = {name: value for name, value in values.items() if name != REST_OF}
         options = msgspec.convert(values, PackOptions)
     except msgspec.ValidationError as error:
         why = f"options: {error}"

@@ -12,6 +12,7 @@ from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.packing.long_documents import (
     Boundaries,
     CutBooks,
+    Places,
     cut,
     part_both_ends,
     set_at_cuts,
@@ -35,6 +36,8 @@ class Window:
     sources: Int32Array | None = None
     """Source of each document, shape (num_documents,), for the figures."""
     boundaries: Boundaries | None = None
+    places: Places | None = None
+    """Where ranges of documents are, if these are packed in place of whole documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,17 @@ class PackedWindow:
     piece_sizes: Int64Array
     """Number of pieces of each size, shape (length + 1,); zeros if the strategy cuts documents."""
 
+    @property
+    def planned(self) -> Sequences:
+        """The sequences with the numbers of documents, if ranges of documents were packed."""
+        places, segments = self.window.places, self.sequences.segments
+        if places is None:
+            return self.sequences
+        documents = places.documents[segments.documents]
+        return Sequences(
+            Segments(documents, segments.starts, segments.lengths), self.sequences.offsets
+        )
+
 
 def pack_window(window: Window, options: PackOptions) -> PackedWindow:
     """Pack the chosen documents of a window."""
@@ -54,18 +68,20 @@ def pack_window(window: Window, options: PackOptions) -> PackedWindow:
     books = CutBooks()
     parts: list[Sequences] = []
     piece_sizes = np.zeros(options.length + 1, np.int64)
+    places = window.places or Places.whole(window.lengths)
     for chosen in _by_kind(window):
         if strategy.cuts_documents and options.long_documents == "split":
-            pieces = Pieces.whole(chosen, window.lengths[chosen])
+            sizes = window.lengths[chosen]
+            pieces = Pieces(Segments(chosen, places.starts[chosen], sizes), sizes)
         else:
-            pieces, books_of_kind = cut(chosen, window.lengths, options, window.boundaries)
+            pieces, books_of_kind = cut(chosen, window.lengths, options, window.boundaries, places)
             books.add(books_of_kind)
         if not strategy.cuts_documents:
             piece_sizes += np.bincount(pieces.sizes, minlength=options.length + 1)
         parts.append(strategy.pack(pieces, options))
     sequences = parts[0] if len(parts) == 1 else _joined(parts)
     if options.long_documents == "keep-both-ends":
-        sequences = part_both_ends(sequences, options, window.lengths)
+        sequences = part_both_ends(sequences, options, window.lengths, places.starts)
     return PackedWindow(window, sequences, books, piece_sizes)
 
 

@@ -343,6 +343,10 @@ class Dataset:
         found = [int(self._first_document[at] + self.shards[at].chosen[end]) for at, end in edges]
         return list(dict.fromkeys(found))
 
+    def first_document(self, shard: int) -> int:
+        """Return the number of the first document of a shard."""
+        return int(self._first_document[shard])
+
     def locate(self, document: int) -> tuple[Shard, int]:
         """Return the shard that contains a document, and the document's index in that shard.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenmill.load.state import Given, Leg, decoded
+from tokenmill.load.state import Count, Given, Leg, decoded
 from tokenmill.load.steps.mixture import MixtureProgress
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 
@@ -141,6 +141,6 @@ def given_after(
         for number, num_rows, tokens, lag in zip(*lists, strict=True):
             found[number] = Given([num_rows], tokens, lag)
     else:
-        rows = decoded(progress.get("rows"), list[int], "a loader")
+        rows = decoded(progress.get("rows"), list[Count], "a loader")
         found[numbers[0]] = Given(rows, None)
     return found

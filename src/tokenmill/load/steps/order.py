@@ -12,11 +12,13 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
+import xxhash
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import FloatArray, Int64Array
+from tokenmill.core.records import BoolArray, FloatArray, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import BlockPermutation, Permutation
+from tokenmill.load.rows.reader import plan_row_lengths
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
@@ -26,6 +28,8 @@ BLOCK = 1024
 """Consecutive sequences in a block, if blocks are shuffled."""
 BLOCKS_AT_ONCE = 64
 """Number of blocks that are shuffled together."""
+PLACES_AT_ONCE = 1 << 20
+"""Positions of an order that are computed together where all are needed."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,13 @@ class Order:
         nothing = np.empty(0, np.int64)
         return np.concatenate([nothing, *parts]), np.concatenate([nothing, *epochs])
 
+    def first(self, epoch: int, count: int) -> BoolArray:
+        """Return which sequences are the first `count` of an epoch, shape (num_sequences,)."""
+        found = np.zeros(int(self.steps.window_starts[-1]), np.bool_)
+        for place in range(0, count, PLACES_AT_ONCE):
+            found[self(epoch, np.arange(place, min(place + PLACES_AT_ONCE, count)))] = True
+        return found
+
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
         return places if self.shuffle == "none" else self._permutation(epoch)(places)
 
@@ -174,6 +185,26 @@ def _permutation(
     if shuffle == "global":
         return Permutation(count, seed, epoch)
     return BlockPermutation(count, max(BLOCK // size, 1), BLOCKS_AT_ONCE, seed, epoch)
+
+
+def orders_by_length(
+    plan: Plan, seed: int, shuffle: Shuffle
+) -> list[tuple[int, Order, Int64Array | None]]:
+    """Return each row length of a plan, ascending, with the order of its sequences.
+
+    The order counts through the sequences with rows of this length, which the third value lists;
+    None if these are all sequences of the plan.
+    """
+    if len(plan.rows.row_lengths) == 1:
+        return [(plan.rows.row_lengths[0], Order(steps_of(plan), seed, shuffle), None)]
+    lengths = plan_row_lengths(plan)
+    orders: list[tuple[int, Order, Int64Array | None]] = []
+    for row_length in np.unique(lengths).tolist():
+        members = np.flatnonzero(lengths == row_length)
+        own_seed = xxhash.xxh3_64_intdigest(f"{seed} {row_length}".encode())
+        order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
+        orders.append((row_length, order, members))
+    return orders
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:

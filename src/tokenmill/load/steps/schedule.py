@@ -26,8 +26,7 @@ from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.batches import deal as deal_rows
 from tokenmill.kernels.permutation import Permutation
 from tokenmill.kernels.sequences import sums_of_lengths
-from tokenmill.load.rows.reader import plan_row_lengths
-from tokenmill.load.steps.order import Order, Shuffle, Steps, steps_of
+from tokenmill.load.steps.order import Order, Shuffle, orders_by_length
 from tokenmill.store.plan import Plan
 
 EPOCHS_FOR_EVER = 1 << 40
@@ -614,18 +613,9 @@ def _series(plan: Plan, seed: int, shuffle: Shuffle) -> list[_Series]:
 def _series_of(
     plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle, start: Start
 ) -> Iterator[_Series]:
-    if len(plan.rows.row_lengths) == 1:
-        order = Order(steps_of(plan), seed, shuffle)
-        first_row = start.rows[0][0] if start.rows[0] else 0
-        yield _Series(only_row_length(plan), size, order, None, start.step, first_row)
-        return
-    lengths = plan_row_lengths(plan)
-    row_lengths = np.unique(lengths).tolist()
-    given = start.rows[0] or [0] * len(row_lengths)
-    for row_length, rows in zip(row_lengths, given, strict=True):
-        members = np.flatnonzero(lengths == row_length)
-        own_seed = xxhash.xxh3_64_intdigest(f"{seed} {row_length}".encode())
-        order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
+    orders = orders_by_length(plan, seed, shuffle)
+    given = start.rows[0] or [0] * len(orders)
+    for (row_length, order, members), rows in zip(orders, given, strict=True):
         yield _Series(row_length, size, order, members, start.step, rows)
 
 
