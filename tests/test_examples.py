@@ -126,6 +126,20 @@ def test_lightning_goes_on_with_the_same_losses(forked: Run, dataset: Path, tmp_
     assert falls(stopped_and_resumed(forked, "train_with_lightning.py", dataset, tmp_path))
 
 
+def test_a_run_that_changes_gives_each_token_once(forked: Run, tmp_path: Path) -> None:
+    printed = forked("change_a_run.py", "--steps", "8", "--out", str(tmp_path)).splitlines()
+    assert re.findall(r"step \d+ rows (\d+)", "\n".join(printed)) == [
+        *("8", "8", "16", "16", "16", "16", "12", "12"),
+    ]
+    assert printed[-5:-3] == [
+        "replayed on 1 rank: 8 global batches are equal",
+        "given once: 65,280 tokens, none of them twice in its epoch",
+    ]
+    assert all(
+        re.search(r" [1-9]\d* of their tokens .* 0 after it$", line) for line in printed[-2:]
+    )
+
+
 def test_larger_vocabularies_need_fewer_tokens(tmp_path: Path) -> None:
     printed = run("train_tokenizers.py", "--out", str(tmp_path))
     ratios = re.findall(r"vocabulary-(\d+): (\S+) bytes a token", printed)

@@ -502,7 +502,16 @@ class PlanSchedule(Schedule):
         return steps
 
     def resume(self, step: int, progress: dict[str, Any]) -> None:
-        """Do nothing: the order depends only on the step."""
+        """Do nothing: the order depends only on the step.
+
+        Raises:
+            UserError: rows have several lengths, and the state is from a version with another order
+                of them, which did not save the rows that were given.
+        """
+        if len(self._series) > 1 and step and "rows" not in progress:
+            why = "an earlier version, in which rows of several lengths had another order, saved it"
+            hint = "go on with that version, or begin with a new epoch"
+            raise UserError("the state does not fit to this order", why=why, hint=hint)
 
     def epochs(self, step: int) -> dict[str, float]:
         if len(self._series) == 1:
