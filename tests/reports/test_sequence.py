@@ -9,7 +9,7 @@ import pytest
 import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
-from tokenmill.cli.inspect import sequence_lines
+from tokenmill.cli.sequence_lines import sequence_lines
 from tokenmill.reports.sequence import Run, view_sequence
 
 EOS = "<|endoftext|>"

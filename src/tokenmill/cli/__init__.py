@@ -27,7 +27,7 @@ COMMANDS = {
     "status": "show the agents and the progress of a build, on any machine",
     "watch": "show running builds, exports and loaders live, as a page or in the terminal",
     "verify": "check every digest and count; optionally encode the sources again and compare",
-    "inspect": "show a dataset, its documents, or a plan and its sequences",
+    "inspect": "show a dataset, a document, a plan, a sequence, or a step of a training run",
     "report": "write a page with charts about a dataset, a plan, an analysis or tokenizers",
     "amend": "change the shares, data or batch size of a training run from a step on",
     "provenance": "count what a training run has given, by source; write a data statement",

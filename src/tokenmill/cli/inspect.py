@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.parser import Command, Decoder, Json
+from tokenmill.cli.inspect_state import MAX_SHOWN_TOKENS, OfState
+from tokenmill.cli.sequence_lines import marked, sequence_lines
 from tokenmill.cli.tables import fact_lines, length_lines, print_json, print_table, with_bar
-from tokenmill.cli.terminal import fitted, painted, use_colour
+from tokenmill.cli.terminal import fitted, use_colour
 from tokenmill.core.errors import UserError, one_line
 from tokenmill.core.options import about
 from tokenmill.core.values import counted, safe_text
+from tokenmill.store.cloud.names import is_remote
 
 if TYPE_CHECKING:
-    from tokenmill.reports.sequence import SequenceView
     from tokenmill.store.dataset import Dataset
     from tokenmill.store.manifest import SourceEntry
 
 MAX_SHOWN_SOURCES = 20
-MAX_SHOWN_TOKENS = 500
-COLOURS = (36, 33, 32, 35)
-DIM, REVERSE = 2, 7
-LEGEND = "⟦end or beginning of a document⟧  ⟪no loss⟫"
 
 
-class Inspect(Command, kw_only=True):
-    """Print a dataset, a document, a plan or a sequence."""
+class Inspect(OfState, kw_only=True):
+    """Print a dataset, a document, a plan, a sequence, or a step of a training run."""
 
-    usage: ClassVar[str] = "DIR [--document N | --plan PLAN [--sequence N]] [options]"
+    usage: ClassVar[str] = (
+        "DIR [--document N | --plan PLAN [--sequence N]] | STATE.json [--step N] [options]"
+    )
     examples: ClassVar[str] = """\
 examples:
   tokenmill inspect corpus/
   tokenmill inspect corpus/ --document 17
   tokenmill inspect corpus/ --plan best-fit-4096
-  tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3"""
+  tokenmill inspect corpus/ --plan best-fit-4096 --sequence 3
+  tokenmill inspect state.json --step 1200
+  tokenmill inspect state.json --losses run.jsonl --first-step 1"""
 
-    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
     document: Annotated[int | None, about("show document N, counted from 0")] = None
     plan: Annotated[
         str | None,
         about("show a plan, by its name or folder", metavar="PLAN"),
     ] = None
     sequence: Annotated[int | None, about("show sequence N of the plan, from 0")] = None
-    all: Annotated[
-        bool, about(f"show the whole document, not only its first {MAX_SHOWN_TOKENS} tokens")
-    ] = False
-    tokenizer: Decoder = None
-    json: Json = False
 
     def run(self) -> None:
         if self.sequence is not None and self.plan is None:
@@ -55,7 +50,13 @@ examples:
             raise UserError("--document and --plan cannot be combined", hint="give one of them")
         from tokenmill.store.temporary import dataset_at
 
-        with dataset_at(self.dataset) as dataset:
+        if not is_remote(self.path) and Path(self.path).is_file():
+            if self.document is not None or self.plan is not None:
+                raise UserError("--document and --plan need a dataset", where=self.path)
+            self.show_state()
+            return
+        self.refuse_options_of_states()
+        with dataset_at(self.path) as dataset:
             if self.plan is not None and self.sequence is not None:
                 self._show_sequence(dataset, self.plan, self.sequence)
             elif self.plan is not None:
@@ -76,8 +77,8 @@ examples:
         where = f"document {view.number} in {view.shard}: {counted(view.num_tokens, 'token')}"
         print(fitted(f"{where}; {one_line(view.described)}\n"))
         style = 0 if use_colour() else None
-        marked = [_marked(each.text, each.boundary, each.has_loss, style) for each in view.pieces]
-        print("".join(marked))
+        parts = [marked(each.text, each.boundary, each.has_loss, style) for each in view.pieces]
+        print("".join(parts))
         shown = sum(len(piece.ids) for piece in view.pieces)
         if more := view.num_tokens - shown:
             print(f"\n... {counted(more, 'more token')}: add --all to see the whole document")
@@ -152,27 +153,3 @@ def _counts(source: SourceEntry) -> list[str]:
     note = " (left out: damaged)" if source.quarantined else ""
     numbers = (counts.documents, counts.tokens, counts.num_rejected)
     return [safe_text(source.name + note), *(f"{number:,}" for number in numbers)]
-
-
-def _marked(text: str, is_boundary: bool, has_loss: bool, style: int | None) -> str:
-    """Text in brackets if it is a boundary or has no loss; in colour, also reverse and dimmed."""
-    text = f"⟦{safe_text(text)}⟧" if is_boundary else safe_text(text)
-    text = text if has_loss else f"⟪{text}⟫"
-    if style is None:
-        return text
-    return painted(text, style, *[REVERSE] * is_boundary, *[DIM] * (not has_loss))
-
-
-def sequence_lines(view: SequenceView, *, colour: bool) -> Iterator[str]:
-    """The lines of a sequence, document by document.
-
-    Tokens at document boundaries and tokens without loss are put in brackets. In colour, they are
-    also shown in reverse video and dimmed.
-    """
-    for number, segment in enumerate(view.segments):
-        style = COLOURS[number % len(COLOURS)] if colour else None
-        head = fitted(f"== {one_line(segment.heading)}")
-        yield painted(head, style, REVERSE) if style else head
-        parts = [(run.text, run.kind != "text", run.has_loss) for run in segment.runs]
-        yield "".join(_marked(*part, style) for part in parts)
-    yield fitted(f"-- {view.padding:,} of {view.row_length:,} tokens are padding   {LEGEND}")
