@@ -23,7 +23,7 @@ from tokenmill.cli import COMMANDS
 from tokenmill.encode.words.splits import Digits
 from tokenmill.load.columns import MaskedLM
 from tokenmill.load.fill_in_middle import FillInMiddle
-from tokenmill.load.steps.schedule import Ramp
+from tokenmill.load.steps.batch_size import Ramp
 from tokenmill.packing.options import LongDocuments, Packing, PackOptions
 from tokenmill.read.rendering.chat.conversations import Chat
 from tokenmill.run.recipe.options import (

@@ -7,7 +7,7 @@ import pytest
 from tokenmill.cli import COMMANDS
 from tokenmill.core.options import OptionError, make_options
 from tokenmill.core.suggestions import WORDS, nearest
-from tokenmill.load.steps.schedule import OrderOptions
+from tokenmill.load.steps.batch_size import OrderOptions
 from tokenmill.run.recipe.checks import SECTIONS
 from tokenmill.store.exports import ExportOptions
 from tokenmill.vocabulary.training.options import SECTIONS as TRAINING

@@ -45,11 +45,11 @@ from tokenmill.load.rows.provenance import SegmentOrigin as SegmentOrigin
 from tokenmill.load.rows.reader import RowReader as RowReader
 from tokenmill.load.rows.reader import Targets as Targets
 from tokenmill.load.rows.segmentation import Segmentation as Segmentation
+from tokenmill.load.steps.batch_size import OrderOptions as OrderOptions
 from tokenmill.load.steps.curriculum import Curriculum as Curriculum
 from tokenmill.load.steps.curriculum import Phase as Phase
 from tokenmill.load.steps.curriculum import shortened as shortened
 from tokenmill.load.steps.mixture import MixtureSource as MixtureSource
-from tokenmill.load.steps.schedule import OrderOptions as OrderOptions
 from tokenmill.load.text.stream import TextStream as TextStream
 from tokenmill.load.text.stream import TextStreamOptions as TextStreamOptions
 from tokenmill.packing.comparison import Compared as Compared

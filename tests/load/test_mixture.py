@@ -19,9 +19,11 @@ from loading_kit import PAD, as_lists, digits, plan_of, write_tokenizer
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import mix_batches
+from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource, Points, SourceReport
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
-from tokenmill.load.steps.schedule import BatchSize, GlobalBatch, PlanSchedule
+from tokenmill.load.steps.plan_schedule import PlanSchedule
+from tokenmill.load.steps.schedule import GlobalBatch
 
 ROW = 8
 """Tokens of a full row."""

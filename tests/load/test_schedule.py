@@ -15,14 +15,11 @@ from loading_kit import all_batches, digits, plan_of
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import open_batches
+from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule, Phase
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
-from tokenmill.load.steps.schedule import (
-    BatchSize,
-    GlobalBatch,
-    PlanSchedule,
-    only_row_length,
-)
+from tokenmill.load.steps.plan_schedule import PlanSchedule
+from tokenmill.load.steps.schedule import GlobalBatch, only_row_length
 from tokenmill.store.plan import Plan
 
 SHUFFLES: list[Shuffle] = ["global", "blocks", "none"]

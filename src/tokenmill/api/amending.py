@@ -10,7 +10,7 @@ import msgspec
 from tokenmill.core.errors import UserError
 from tokenmill.load.legs import LegSource, amended, other_plan, sources_of, with_shares
 from tokenmill.load.state import checked_state
-from tokenmill.load.steps.schedule import BatchSize
+from tokenmill.load.steps.batch_size import BatchSize
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from tokenmill.load.background import PREFETCH
 from tokenmill.load.batches import Batches
 from tokenmill.load.columns import BatchOptions
 from tokenmill.load.metrics import keep_metrics
-from tokenmill.load.steps.schedule import known_ranks
+from tokenmill.load.steps.batch_size import known_ranks
 from tokenmill.load.text.stream import TextStream, TextStreamOptions
 
 if TYPE_CHECKING:

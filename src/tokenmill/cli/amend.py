@@ -13,7 +13,7 @@ from tokenmill.core.values import parse_quantity, parse_share
 if TYPE_CHECKING:
     from tokenmill.load.legs import LegSource
     from tokenmill.load.state import LoaderState
-    from tokenmill.load.steps.schedule import Ramp
+    from tokenmill.load.steps.batch_size import Ramp
 
 
 class Amend(Command, kw_only=True):
@@ -61,7 +61,7 @@ examples:
         from tokenmill.cli.tables import fact_lines, print_json
         from tokenmill.load.legs import amended
         from tokenmill.load.state import read_state, write_state
-        from tokenmill.load.steps.schedule import BatchSize
+        from tokenmill.load.steps.batch_size import BatchSize
 
         state = read_state(self.state)
         sizes = [

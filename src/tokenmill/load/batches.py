@@ -34,12 +34,8 @@ from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.sources import Sources
 from tokenmill.load.state import LoaderState, check_state
 from tokenmill.load.stats import Meter, Timed
-from tokenmill.load.steps.schedule import (
-    BatchSize,
-    GlobalBatch,
-    OrderOptions,
-    Schedule,
-)
+from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
+from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 from tokenmill.store.dataset import Dataset
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")

@@ -21,6 +21,7 @@ from tokenmill.load.state import (
     decoded,
     describe_plan,
 )
+from tokenmill.load.steps.batch_size import BatchSize, checked_ramp
 from tokenmill.load.steps.chain import Chain, given_after
 from tokenmill.load.steps.mixture import (
     MixtureSchedule,
@@ -29,15 +30,8 @@ from tokenmill.load.steps.mixture import (
     points,
 )
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
-from tokenmill.load.steps.schedule import (
-    BatchSize,
-    PlanSchedule,
-    Schedule,
-    Start,
-    checked_ramp,
-    seed_of_source,
-    token_counts,
-)
+from tokenmill.load.steps.plan_schedule import PlanSchedule
+from tokenmill.load.steps.schedule import Schedule, Start, seed_of_source, token_counts
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
 

@@ -13,7 +13,8 @@ from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
 from tokenmill.load.state import LegOrder, LoaderState
 from tokenmill.load.steps.chain import Chain
-from tokenmill.load.steps.schedule import Uses, seed_of_source, times_given
+from tokenmill.load.steps.plan_schedule import times_given
+from tokenmill.load.steps.schedule import Uses, seed_of_source
 from tokenmill.store.dataset import Dataset
 
 

@@ -25,9 +25,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.batches import choose_sources
 from tokenmill.load.state import decoded
+from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import (
-    BatchSize,
     GlobalBatch,
     Schedule,
     Start,
