@@ -13,7 +13,7 @@ from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
 from tokenmill.load.state import LegOrder, LoaderState
 from tokenmill.load.steps.chain import Chain
-from tokenmill.load.steps.plan_schedule import times_given
+from tokenmill.load.steps.order import Order, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import Uses, seed_of_source
 from tokenmill.store.dataset import Dataset
 
@@ -33,6 +33,7 @@ class Seen:
         self.state = state
         self.batches = open_run(state, datasets)
         """The batches of the run, at the step of the state."""
+        self._known_orders: dict[int, list[tuple[int, Order, Int64Array | None]]] = {}
 
     def uses(self, source: int, sequences: Int64Array) -> Uses:
         """Return when sequences of a source were used, and will be until its epoch ends.
@@ -79,12 +80,22 @@ class Seen:
 
     def times(self, source: int, sequences: Int64Array) -> Int64Array:
         """Return how often each sequence of a source was given, shape (n,)."""
-        if not self.rows[source]:
-            return np.zeros(len(sequences), np.int64)
-        seed = seed_of_source(self.state.seed, source)
-        order = seed, LegOrder.of(self.state.order).shuffle
-        plan = self.batches.reader(source).plan
-        return times_given(plan, order, self.rows[source], sequences)
+        times = np.zeros(len(sequences), np.int64)
+        orders = self._orders(source) if self.rows[source] else []
+        for (_, order, members), rows in zip(orders, self.rows[source], strict=True):
+            at, own = own_sequences(members, sequences)
+            epochs, rest = divmod(rows, order.size)
+            places = order.places(epochs, own)
+            times[at] = (epochs + (places < rest)) * (places < order.size)
+        return times
+
+    def _orders(self, source: int) -> list[tuple[int, Order, Int64Array | None]]:
+        if source not in self._known_orders:
+            seed = seed_of_source(self.state.seed, source)
+            shuffle = LegOrder.of(self.state.order).shuffle
+            plan = self.batches.reader(source).plan
+            self._known_orders[source] = orders_by_length(plan, seed, shuffle)
+        return self._known_orders[source]
 
     def ranks_at(self, step: int) -> int:
         """Return the number of ranks at a step."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from mmap import MADV_DONTNEED, mmap
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array, Segments
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.packing.document_choice import Chosen
+from tokenmill.packing.given_segments import GivenSegments
 from tokenmill.packing.long_documents import CutBooks, Places
 from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset, Shard
@@ -50,11 +50,7 @@ class RestOf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(slots=True)
 class Given:
-    """The sequences of a plan that were given, in the order of their documents.
-
-    It reads one window of the plan at a time, which takes about 50 bytes of memory for each given
-    segment in the window.
-    """
+    """The sequences of a plan that were given, in the order of their documents."""
 
     dataset: Dataset
     """The dataset or view that the plan belongs to."""
@@ -63,15 +59,13 @@ class Given:
     """Whether each sequence of the plan was given, shape (num_sequences,)."""
     shard_numbers: dict[int, int]
     """The plan's own number of each shard of the dataset that is planned now, by its number."""
-    _first_shards: Int64Array = field(init=False)
-    """First shard of each window of the plan, shape (num_windows + 1,)."""
-    _window: int = field(default=-1, init=False)
-    _segments: tuple[Int64Array, Int64Array, Int64Array] = field(init=False)
-    """Documents, starts and stops of the given segments of the window, sorted by document."""
+    _segments: GivenSegments = field(init=False)
 
     def __post_init__(self) -> None:
-        counts = [each.shards for each in self.plan.manifest.windows]
-        self._first_shards = offsets_from_lengths(counts)
+        given = self.is_given
+        self._segments = GivenSegments(
+            self.dataset, self.plan, lambda numbers: given[numbers].astype(np.int64)
+        )
 
     def shard(self, number: int) -> Shard | None:
         """Return the plan's own shard for a shard that is planned now, or None."""
@@ -90,35 +84,9 @@ class Given:
         own = self.shard_numbers.get(number)
         if own is None:
             return (np.empty(0, np.int64),) * 3
-        window = int(np.searchsorted(self._first_shards, own, side="right")) - 1
-        if window != self._window:
-            self._read(window)
-        documents, starts, stops = self._segments
-        first = self.dataset.first_document(own)
-        part = slice(*np.searchsorted(documents, [first, first + len(lengths)]))
-        local = documents[part] - first
-        if (stops[part] > lengths[local]).any():
-            raise self.plan.damaged("a segment reaches outside its document")
-        return local, starts[part], stops[part]
-
-    def _read(self, window: int) -> None:
-        """Read the given segments of a window of the plan."""
-        plan = self.plan
-        first, last = plan.window_starts[window : window + 2].tolist()
-        offsets = plan.offsets[first : last + 1]
-        part = slice(int(offsets[0]), int(offsets[-1]))
-        given = np.flatnonzero(np.repeat(self.is_given[first:last], np.diff(offsets)))
-        documents, starts, lengths = (
-            array[part][given].astype(np.int64)
-            for array in (plan.documents, plan.starts, plan.lengths)
-        )
-        order = np.argsort(documents, kind="stable")
-        stops = starts + lengths
-        starts += np.where(starts > 0, plan.rows.overlap, 0)
-        self._window, self._segments = window, (documents[order], starts[order], stops[order])
-        for array in (plan.offsets, plan.documents, plan.starts, plan.lengths):
-            if len(array):  # an empty one is not mapped
-                cast("mmap", array.base).madvise(MADV_DONTNEED)
+        found = self._segments.of_shard(own, lengths)
+        starts = found.starts + np.where(found.starts > 0, self.plan.rows.overlap, 0)
+        return found.documents, starts, found.starts + found.lengths
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ about 40 bytes for each given segment of the plans' windows at that shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from msgspec import UnsetType
@@ -21,12 +23,12 @@ from tokenmill.load.leg_texts import describe_leg, legs_of
 from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.state import LoaderState
+from tokenmill.packing.given_segments import GivenSegments, ShardSegments
 from tokenmill.reports.given_data import Amount, GivenData, GivenDataset, GivenInput, GivenSource
 from tokenmill.store.dataset import Dataset, Shard
 
 UNKNOWN = "(not kept)"
 """The value of documents without the column."""
-NOTHING = np.empty(0, np.int64)
 
 
 def provenance_of(
@@ -48,12 +50,12 @@ def provenance_of(
         VerificationError: a plan or a dataset is damaged.
     """
     seen = Seen(state, datasets)
-    readers = [_GivenSegments(seen, number) for number in range(len(state.sources))]
-    homes: dict[str, tuple[Dataset, list[tuple[_GivenSegments, int]]]] = {}
-    for reader in readers:
+    sources = [_source(seen, number) for number in range(len(state.sources))]
+    homes: dict[str, tuple[Dataset, list[tuple[_Source, int]]]] = {}
+    for source in sources:
         first = 0
-        for root in reader.dataset.roots:
-            homes.setdefault(root.manifest.dataset_id, (root, []))[1].append((reader, first))
+        for root in source.segments.dataset.roots:
+            homes.setdefault(root.manifest.dataset_id, (root, []))[1].append((source, first))
             first += len(root.shards)
     roots = [root for root, _ in homes.values()]
     if by not in (None, "subset") and not any(by in _kept(root) for root in roots):
@@ -64,7 +66,7 @@ def provenance_of(
         step=state.step,
         amount=Amount(),
         legs=[(leg.first_step, describe_leg(state, leg)) for leg in legs_of(state)],
-        sources=[reader.source for reader in readers],
+        sources=[source.given for source in sources],
         datasets=[_described(root) for root in roots],
         inputs=[],
         by=by,
@@ -74,7 +76,7 @@ def provenance_of(
         inputs: dict[int, Amount] = defaultdict(Amount)
         root.announce_pass()
         for number, shard in enumerate(root.shards):
-            here = [(reader, first + number) for reader, first in parts]
+            here = [(source, first + number) for source, first in parts]
             _count_shard(found, inputs, root, shard, here)
             done += 1
             advance("counting", done, total)
@@ -92,64 +94,36 @@ def provenance_of(
     return found
 
 
-class _GivenSegments:
-    """The segments that a source of a run has given, window by window."""
+@dataclass(slots=True)
+class _Source:
+    """A source of the run, and where its plan has the shards of a dataset."""
 
-    def __init__(self, seen: Seen, number: int) -> None:
-        reader, state = seen.batches.reader(number), seen.state.sources[number]
-        self.dataset, self.plan = reader.dataset, reader.plan
-        self._times: Callable[[Int64Array], Int64Array] = lambda each: seen.times(number, each)
-        self._first_shards = offsets_from_lengths([w.shards for w in self.plan.manifest.windows])
-        counts = [shard.entry.documents for shard in self.dataset.shards]
-        self._first_documents = offsets_from_lengths(counts)
-        self._window, self._segments = -1, (NOTHING, NOTHING, NOTHING, NOTHING)
-        legs = (leg.first_step for leg in legs_of(seen.state) if number in leg.sources)
-        rows = sum(seen.rows[number])
-        all_documents = sum(root.num_documents for root in self.dataset.roots)
-        all_tokens = sum(root.num_tokens for root in self.dataset.roots)
-        self.source = GivenSource(
-            name=name_of(state),
-            dataset=state.dataset,
-            location=self.dataset.location,
-            plan=state.plan,
-            plan_name=self.plan.folder.name,
-            options=self.plan.manifest.options,
-            first_step=min(legs),
-            rows=rows,
-            epochs=rows / max(len(self.plan), 1),
-            amount=Amount(),
-            question=self.dataset.question,
-            left_out=all_documents - self.dataset.num_documents,
-            left_out_tokens=all_tokens - self.dataset.num_tokens,
-            left_out_given=0,
-        )
+    segments: GivenSegments
+    given: GivenSource
 
-    def of_shard(self, shard: int) -> tuple[Int64Array, ...]:
-        """Return the documents, starts, lengths and times of the given segments in a shard.
 
-        Documents are numbered in the shard.
-        """
-        window = int(np.searchsorted(self._first_shards, shard, side="right")) - 1
-        if window != self._window:
-            self._window, self._segments = window, self._of_window(window)
-        first, stop = self._first_documents[shard : shard + 2].tolist()
-        part = slice(*np.searchsorted(self._segments[0], [first, stop]).tolist())
-        documents, starts, lengths, times = (each[part] for each in self._segments)
-        return documents - first, starts, lengths, times
-
-    def _of_window(self, window: int) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        plan = self.plan
-        first, stop = plan.window_starts[window : window + 2].tolist()
-        offsets = np.asarray(plan.offsets[first : stop + 1])
-        if (np.diff(offsets) < 0).any():
-            raise plan.damaged("its offsets are out of order")
-        times = np.repeat(self._times(np.arange(first, stop)), np.diff(offsets))
-        used = np.flatnonzero(times)
-        at = used + int(offsets[0])
-        at = at[np.argsort(plan.documents[at], kind="stable")]
-        arrays = (plan.documents, plan.starts, plan.lengths)
-        documents, starts, lengths = (each[at].astype(np.int64) for each in arrays)
-        return documents, starts, lengths, times[at - int(offsets[0])]
+def _source(seen: Seen, number: int) -> _Source:
+    reader, state = seen.batches.reader(number), seen.state.sources[number]
+    dataset, plan = reader.dataset, reader.plan
+    rows = sum(seen.rows[number])
+    legs = legs_of(seen.state)
+    given = GivenSource(
+        name=name_of(state),
+        dataset=state.dataset,
+        location=dataset.location,
+        plan=state.plan,
+        plan_name=plan.folder.name,
+        options=plan.manifest.options,
+        first_step=min(leg.first_step for leg in legs if number in leg.sources),
+        rows=rows,
+        epochs=rows / max(len(plan), 1),
+        amount=Amount(),
+        question=dataset.question,
+        left_out=sum(root.num_documents for root in dataset.roots) - dataset.num_documents,
+        left_out_tokens=sum(root.num_tokens for root in dataset.roots) - dataset.num_tokens,
+        left_out_given=0,
+    )
+    return _Source(GivenSegments(dataset, plan, partial(seen.times, number)), given)
 
 
 def _count_shard(
@@ -157,21 +131,18 @@ def _count_shard(
     inputs: dict[int, Amount],
     root: Dataset,
     shard: Shard,
-    here: Sequence[tuple[_GivenSegments, int]],
+    here: Sequence[tuple[_Source, int]],
 ) -> None:
-    """Count what was given of a shard, which each reader has by a number of its own."""
-    parts = [reader.of_shard(number) for reader, number in here]
-    if not any(len(documents) for documents, *_ in parts):
-        return
+    """Count what was given of a shard, which the plan of each source has by a number of its own."""
     lengths = shard.read_lengths()
+    parts = [source.segments.of_shard(number, lengths) for source, number in here]
     zeros = np.zeros(len(lengths), np.int64)
-    for (reader, _), part in zip(here, parts, strict=True):
-        documents, starts, sizes, _ = part
-        if (starts + sizes > lengths[documents]).any():
-            raise reader.plan.damaged("a segment reaches outside its document")
+    for (source, _), part in zip(here, parts, strict=True):
         for _, counts in _counted(lengths, part, zeros):
-            reader.source.amount.add(counts)
-    joined = tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
+            source.given.amount.add(counts)
+    joined = ShardSegments(*map(np.concatenate, zip(*parts, strict=True)))
+    if not len(joined.documents):
+        return
     for number, counts in _counted(lengths, joined, root.source_numbers(shard).astype(np.int64)):
         inputs[number].add(counts)
         found.amount.add(counts)
@@ -179,23 +150,23 @@ def _count_shard(
         values, numbers = _values(shard, found.by)
         for number, counts in _counted(lengths, joined, numbers):
             found.values.setdefault(values[number], Amount()).add(counts)
-    given = np.bincount(joined[0], minlength=len(lengths)) > 0
-    for reader, number in here:
-        own = reader.dataset.shards[number]
+    given = np.bincount(joined.documents, minlength=len(lengths)) > 0
+    for source, number in here:
+        own = source.segments.dataset.shards[number]
         if own.selected is not None:
-            reader.source.left_out_given += int((given & ~own.selected).sum())
+            source.given.left_out_given += int((given & ~own.selected).sum())
             own.release()
     shard.release()
 
 
 def _counted(
-    lengths: Int64Array, segments: tuple[Int64Array, ...], keys: Int64Array
+    lengths: Int64Array, segments: ShardSegments, keys: Int64Array
 ) -> Iterator[tuple[int, list[int]]]:
     """Yield each key of documents, and the counts of an `Amount` of those with the key.
 
     Args:
         lengths: tokens of all documents, shape (num_documents,).
-        segments: documents, starts, lengths and times of the given segments.
+        segments: the given segments.
         keys: keys of all documents, from 0, shape (num_documents,).
     """
     documents, starts, sizes, times = segments

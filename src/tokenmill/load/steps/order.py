@@ -207,6 +207,20 @@ def orders_by_length(
     return orders
 
 
+def own_sequences(
+    members: Int64Array | None, sequences: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Find sequences of a plan among those with rows of one length, as `orders_by_length` has them.
+
+    Returns the index of each sequence found in `sequences`, and its number in the order.
+    """
+    if members is None:
+        return np.arange(len(sequences)), sequences
+    at = np.searchsorted(members, sequences).clip(max=len(members) - 1)
+    found = np.flatnonzero(members[at] == sequences)
+    return found, at[found]
+
+
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:
     """Return the shuffled sequences of an epoch, shape (num_sequences,)."""
     return Order(steps_of(plan), seed)(epoch, np.arange(len(plan)))

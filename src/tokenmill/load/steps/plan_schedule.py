@@ -21,7 +21,7 @@ from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import Permutation
 from tokenmill.load.steps.batch_size import BatchSize
-from tokenmill.load.steps.order import Order, Shuffle, orders_by_length
+from tokenmill.load.steps.order import Order, Shuffle, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import (
     GlobalBatch,
     Schedule,
@@ -63,17 +63,9 @@ class _Series:
         stop = self.first_step + steps
         return self.first_row + self.size.rows_between(self.first_step, stop, self.row_length)
 
-    def own(self, sequences: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the indices of those sequences that are in the series, and their numbers in it."""
-        if self.members is None:
-            return np.arange(len(sequences)), sequences
-        at = np.searchsorted(self.members, sequences).clip(max=len(self.members) - 1)
-        found = np.flatnonzero(self.members[at] == sequences)
-        return found, at[found]
-
     def uses(self, sequences: Int64Array, stop: int) -> Uses:
         """Return when sequences are used before the row `stop`, by steps of this series alone."""
-        asked, sequences = self.own(sequences)
+        asked, sequences = own_sequences(self.members, sequences)
         found, rows = self.order.rows_of(sequences, self.first_row, stop)
         steps = self.size.steps_of(rows - self.first_row, self.first_step, self.row_length)
         return Uses(asked[found], steps - self.first_step, rows // self.order.size)
@@ -293,31 +285,6 @@ def arrangement(counts: tuple[int, ...], seed: int, epoch: int, shuffles: bool) 
         series[first : first + len(found)] = found
         before.append(before[-1] + np.bincount(found, minlength=len(counts)))
     return Arrangement(series, np.stack(before))
-
-
-def times_given(
-    plan: Plan, order: tuple[int, Shuffle], rows: list[int], sequences: Int64Array
-) -> Int64Array:
-    """Return how often each sequence is among the first rows of a plan, shape (n,).
-
-    Args:
-        plan: the plan.
-        order: the seed of its order, and how it is shuffled.
-        rows: number of rows of each row length, in ascending order.
-        sequences: shape (n,).
-    """
-    times = np.zeros(len(sequences), np.int64)
-    for series, given in zip(_series(plan, *order), rows, strict=True):
-        at, own = series.own(sequences)
-        epochs, rest = divmod(given, series.order.size)
-        places = series.order.places(epochs, own)
-        times[at] = (epochs + (places < rest)) * (places < series.order.size)
-    return times
-
-
-@lru_cache(8)
-def _series(plan: Plan, seed: int, shuffle: Shuffle) -> list[_Series]:
-    return list(_series_of(plan, BatchSize(rows=1), seed, shuffle, Start.of_run(1)))
 
 
 def _series_of(
