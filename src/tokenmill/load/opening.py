@@ -40,11 +40,12 @@ def open_batches(
     plan: Plan | str | Path | None = None,
     *,
     curriculum: Curriculum | None = None,
+    may_be_empty: bool = False,
     **options: Any,
 ) -> Batches:
-    """Return the batches of a plan.
+    """Return the batches of a plan, which must have a step unless it `may_be_empty`.
 
-    Options are the fields of OrderOptions, BatchOptions and Targets.
+    Other options are the fields of OrderOptions, BatchOptions and Targets.
 
     Raises:
         UserError: an option is invalid or unknown, or the plan does not exist.
@@ -72,7 +73,7 @@ def open_batches(
     else:
         size = BatchSize(rows=curriculum.batch_size)
         schedule = CurriculumSchedule(found, curriculum)
-    if schedule.num_steps == 0:
+    if schedule.num_steps == 0 and not may_be_empty:
         raise UserError(
             "not enough rows for one global batch",
             where=str(found.folder),
@@ -87,6 +88,7 @@ def mix_batches(
     sources: Sequence[MixtureSource],
     *,
     when_one_ends: Literal["stop", "go on"] = "stop",
+    may_be_empty: bool = False,
     **options: Any,
 ) -> Batches:
     """Return the batches of a mixture, with the options of `open_batches` except `curriculum`.
@@ -101,7 +103,7 @@ def mix_batches(
     order, content, targets = make_options(LOADER_OPTIONS, options)
     size = order.size()
     schedule = MixtureSchedule(sources, size, order.seed, order.shuffle, when_one_ends)
-    if schedule.batch(0) is None:
+    if not may_be_empty and schedule.batch(0) is None:
         why = f"it needs {schedule.row_counts[0]} rows, and the sources have fewer"
         raise UserError("not enough rows for one global batch", why=why)
     readers = [
@@ -125,6 +127,7 @@ def open_run(state: LoaderState, datasets: Sequence[Dataset] = ()) -> Batches:
         hint = "open its loader, and call explain(step)"
         raise UserError("cannot open the run of a curriculum by its state", why=why, hint=hint)
     options: dict[str, Any] = {"rank": 0, "world_size": 1, "seed": state.seed}
+    options["may_be_empty"] = True  # the steps of earlier legs are there
     labels = dict(state.labels)
     if (masked := labels.pop("masked_lm", None)) is not None:
         options["masked_lm"] = decoded(masked, MaskedLM, "a loader")
