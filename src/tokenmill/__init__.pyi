@@ -80,6 +80,7 @@ from tokenmill.store.exports import ExportManifest as ExportManifest
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
 from tokenmill.store.selecting.finding import FoundDocument as FoundDocument
+from tokenmill.store.selecting.finding import FoundUse as FoundUse
 from tokenmill.vocabulary.advice.advise import VocabularyAdvice as VocabularyAdvice
 from tokenmill.vocabulary.changing.change import TokenizerChange as TokenizerChange
 from tokenmill.vocabulary.training.train import TrainReport as TrainReport

@@ -65,6 +65,28 @@ def test_the_sequences_of_a_plan_are_named() -> None:
     )
 
 
+def test_the_steps_of_a_run_are_named(tmp_path: Path) -> None:
+    batches = tokenmill.open("corpus").batches("four", global_batch_size=1, shuffle="none")
+    for _ in range(2):
+        assert batches.advance() is not None
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(batches.state_dict()))
+    found = tokenmill.find("corpus", "Z", state=state).documents
+    given = [each.document for each in found if any(use.is_given for use in each.uses or [])]
+    assert 0 < len(given) < len(found)
+    lines = told("corpus", "Z", "--state", state, "--limit", "1")
+    (use, *_) = found[0].uses or []
+    words = "given at" if use.is_given else "to come at"
+    assert lines[2] == f"    {words} step {use.step} (corpus, epoch 0, rank 0)"
+    to_come = [each for each in found if any(not use.is_given for use in each.uses or [])]
+    assert lines[-2:] == [
+        f"       given  {len(given)} documents before step 2",
+        f"     to come  {len(to_come)} documents in the present epoch",
+    ]
+    result = json.loads(told("corpus", "Z", "--state", state, "--count", "--json")[-1])
+    assert (result["given"], result["to_come"]) == (len(given), len(to_come))
+
+
 def test_json_has_a_line_for_each_document_and_the_result() -> None:
     lines = [json.loads(line) for line in told("corpus", "--regex", "q{3,}", "--json")]
     assert lines == [
@@ -82,6 +104,7 @@ def test_json_has_a_line_for_each_document_and_the_result() -> None:
             "sequences": None,
             "cut": None,
             "left_out": None,
+            "uses": None,
         },
         {
             "event": "result",

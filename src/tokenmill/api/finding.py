@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenmill.api.datasets import Dataset, opened
+from tokenmill.load.found import UsesOfDocuments
+from tokenmill.load.seen import Seen
+from tokenmill.load.state import checked_state, read_state
 from tokenmill.store import dataset as _store
 from tokenmill.store.plan import Plan, chosen_plan
 from tokenmill.store.selecting.finding import Finder, FoundDocument
@@ -48,6 +52,7 @@ def find(
     regex: bool = False,
     count: bool = False,
     plan: Plan | str | Path | None = None,
+    state: Mapping[str, Any] | str | Path | None = None,
     save: str | Path | None = None,
     tokenizer: object = None,
 ) -> Findings:
@@ -64,6 +69,8 @@ def find(
             of each document.
         count: only count, and list no documents.
         plan: a plan, its name or its folder: also find the sequences that have the occurrences.
+        state: the state of a loader, or a JSON file with one: also find the rows of its run that
+            have the occurrences, with their steps.
         save: folder for a view of the documents; it must not exist.
         tokenizer: the tokenizer, if the dataset was built with one written in Python.
 
@@ -76,10 +83,15 @@ def find(
     source = opened(dataset)
     matcher = matcher_of([strings] if isinstance(strings, str) else strings, regex=regex)
     documents: list[FoundDocument] = []
+    locate = None
+    if state is not None:
+        values = checked_state(dict(state)) if isinstance(state, Mapping) else read_state(state)
+        locate = UsesOfDocuments(Seen(values, [source]), source).locate
     finder = Finder(
         source,
         matcher,
         plan=None if plan is None else chosen_plan(source, plan),
+        locate=locate,
         tell=None if count else documents.extend,
         tokenizer=tokenizer,
     )

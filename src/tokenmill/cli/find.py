@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -14,7 +15,10 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
-    from tokenmill.store.selecting.finding import Finder, FoundDocument
+    from tokenmill.cli.meter import Meter
+    from tokenmill.load.found import UsesOfDocuments
+    from tokenmill.store.dataset import Dataset
+    from tokenmill.store.selecting.finding import Finder, FoundDocument, FoundUse
     from tokenmill.store.selecting.matching import Matcher
 
 MOST_NAMED = 10
@@ -29,6 +33,7 @@ class Find(Command, kw_only=True):
 examples:
   tokenmill find corpus/ "some sentence"
   tokenmill find corpus/ "some sentence" --plan best-fit-4096
+  tokenmill find corpus/ "some sentence" --state state.json
   tokenmill find corpus/ "some sentence" --save found/
   tokenmill find corpus/ --regex "[\\w.]+@example\\.com"
   tokenmill find corpus/ --strings benchmark.txt --count
@@ -47,6 +52,12 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
         str | None,
         about("also show the sequences of a plan that have it, by name or folder", metavar="PLAN"),
     ] = None
+    state: Annotated[
+        str | None,
+        about(
+            "also show when a training run gave it, from the state of its loader", metavar="FILE"
+        ),
+    ] = None
     save: Annotated[str | None, about("write a view of the documents found", metavar="VIEW")] = None
     tokenizer: Decoder = None
     json: Json = False
@@ -61,44 +72,46 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
 
         texts = strings_of(self.text) if self.strings else [self.text]
         matcher = matcher_of(texts, regex=self.regex)
-        shown, meter = 0, Meter()
-
-        def tell(found: list[FoundDocument]) -> None:
-            nonlocal shown
-            meter.clear()
-            for each in found:
-                shown += 1
-                if self.json:
-                    print_json({"event": "document", **asdict(each)})
-                else:
-                    print("\n".join(document_lines(each)))
-
+        meter = Meter()
+        listing = _Listing(meter, 0 if self.count else self.limit, is_json=self.json)
         with ExitStack() as stack:
             stack.callback(meter.clear)
             dataset = stack.enter_context(dataset_at(self.dataset))
+            uses = self._uses(dataset)
             finder = Finder(
                 dataset,
                 matcher,
                 plan=None if self.plan is None else open_plan(dataset, self.plan),
-                tell=None if self.count else tell,
-                most=None if self.json else self.limit,
+                locate=None if uses is None else uses.locate,
+                tell=None if self.count and uses is None else listing.tell,
+                most=None if self.json or uses is not None else self.limit,
                 advance=meter.advance,
                 tokenizer=self.tokenizer,
             )
             finder.run(self.save)
             meter.clear()
             if self.json:
-                print_json({"event": "result", **found_values(finder, matcher, self.save)})
+                values = found_values(finder, matcher, self.save)
+                print_json({"event": "result", **values, **listing.counts(uses)})
                 return
             if self.count and self.strings:
                 self._print_counts(finder, matcher)
-            elif shown:
+            elif listing.shown:
                 print()
             facts = found_facts(finder, matcher, dataset.num_documents, self.save)
-            print("\n".join(fact_lines(facts, 12)))
+            print("\n".join(fact_lines([*facts, *listing.facts(uses)], 12)))
             if self.save is not None:
                 command = ("tokenmill", "select", self.dataset, "--without", self.save)
                 print(f"\n{next_text((*command, '--out', 'cleaned/'))}")
+
+    def _uses(self, dataset: Dataset) -> UsesOfDocuments | None:
+        if self.state is None:
+            return None
+        from tokenmill.load.found import UsesOfDocuments
+        from tokenmill.load.seen import Seen
+        from tokenmill.load.state import read_state
+
+        return UsesOfDocuments(Seen(read_state(self.state), [dataset]), dataset)
 
     def _print_counts(self, finder: Finder, matcher: Matcher) -> None:
         from tokenmill.cli.tables import print_table
@@ -110,6 +123,41 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
         ]
         print_table(["string", "documents", "occurrences"], rows)
         print()
+
+
+class _Listing:
+    """Prints documents as they are found, and counts those that a run gave."""
+
+    def __init__(self, meter: Meter, limit: int, *, is_json: bool) -> None:
+        self._meter, self._is_json = meter, is_json
+        self._most = sys.maxsize if is_json and limit else limit
+        self.shown = self.given = self.to_come = 0
+
+    def tell(self, found: list[FoundDocument]) -> None:
+        """Take the documents of a shard."""
+        from tokenmill.cli.tables import print_json
+
+        self._meter.clear()
+        for each in found:
+            self.given += any(use.is_given for use in each.uses or [])
+            self.to_come += any(not use.is_given for use in each.uses or [])
+            if self.shown == self._most:
+                continue
+            self.shown += 1
+            if self._is_json:
+                print_json({"event": "document", **asdict(each)})
+            else:
+                print("\n".join(document_lines(each)))
+
+    def counts(self, uses: UsesOfDocuments | None) -> dict[str, int]:
+        """How many documents a run gave, and will."""
+        return {} if uses is None else {"given": self.given, "to_come": self.to_come}
+
+    def facts(self, uses: UsesOfDocuments | None) -> Iterator[tuple[str, str]]:
+        """The same in words."""
+        if uses is not None:
+            yield "given", f"{counted(self.given, 'document')} before step {uses.step:,}"
+            yield "to come", f"{counted(self.to_come, 'document')} in the present epoch"
 
 
 def document_lines(found: FoundDocument) -> Iterator[str]:
@@ -130,6 +178,21 @@ def document_lines(found: FoundDocument) -> Iterator[str]:
     match = one_line(found.match)
     match = painted(match, BOLD) if use_colour() else f"⟦{match}⟧"
     yield f"    {one_line(found.before)}{match}{one_line(found.after)}"
+    for is_given, begin in ((True, "given at"), (False, "to come at")):
+        uses = [use for use in found.uses or [] if use.is_given == is_given]
+        texts = [one_line(use_text(use)) for use in uses[:MOST_NAMED]]
+        texts += ["..."] if len(uses) > MOST_NAMED else []
+        if texts:
+            yield fitted(f"    {begin} {', '.join(texts)}")
+    if found.uses == []:
+        yield "    not given, nor to come in the present epoch"
+
+
+def use_text(use: FoundUse) -> str:
+    """The step, source, epoch and rank of a row."""
+    step = "an unknown step" if use.step is None else f"step {use.step:,}"
+    rank = "" if use.rank is None else f", rank {use.rank}"
+    return f"{step} ({use.source}, epoch {use.epoch}{rank})"
 
 
 def found_facts(

@@ -28,6 +28,22 @@ SEGMENTS_AT_ONCE = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
+class FoundUse:
+    """A row of a training run that has tokens of an occurrence."""
+
+    source: str
+    """Name of the source in the run."""
+    sequence: int
+    """Sequence of its plan."""
+    step: int | None
+    """None if it is to come and not known: a mixture's steps depend on all before them."""
+    epoch: int
+    rank: int | None
+    is_given: bool
+    """Whether the step is before that of the state."""
+
+
+@dataclass(slots=True, kw_only=True)
 class FoundDocument:
     """A document that contains what was looked for."""
 
@@ -51,6 +67,8 @@ class FoundDocument:
     """Occurrences of which no sequence has all tokens, but some have a part."""
     left_out: int | None = None
     """Occurrences of which no sequence has a token."""
+    uses: list[FoundUse] | None = None
+    """When a run gave the occurrences, and will until its epoch ends; None without a state."""
 
 
 @dataclass(slots=True)
@@ -65,6 +83,9 @@ class _Hit:
     """Bytes of the text, shape (n, 2) each."""
 
 
+Locate = Callable[[Sequence[FoundDocument], Sequence[Int64Array]], None]
+
+
 class Finder:
     """Searches a dataset or view once.
 
@@ -72,6 +93,7 @@ class Finder:
         dataset: the dataset.
         matcher: what to find.
         plan: a plan of the dataset; then sequences are found, too.
+        locate: called with the documents of each shard and the tokens of their occurrences.
         tell: called with the documents found in each shard; None if they need not be listed.
         most: how many documents to list; the others are counted. None: all.
         advance: called to show progress.
@@ -88,13 +110,15 @@ class Finder:
         matcher: Matcher,
         *,
         plan: Plan | None = None,
+        locate: Locate | None = None,
         tell: Callable[[list[FoundDocument]], None] | None = None,
         most: int | None = None,
         advance: Advance = lambda stage, done, total: None,
         tokenizer: object = None,
     ) -> None:
         self._dataset, self._matcher, self._tell, self._advance = dataset, matcher, tell, advance
-        self._segments = None if plan is None else _PlanSegments(plan, dataset)
+        of_plan = None if plan is None else PlanSegments(plan, dataset).locate
+        self._locate = [each for each in (of_plan, locate) if each is not None]
         self._left = sys.maxsize if most is None else most
         self.texts = Texts(dataset, tokenizer)
         self.counts = np.zeros((len(matcher.strings), 2), np.int64)
@@ -160,7 +184,7 @@ class Finder:
                     return
                 hits.append(_hit(block, at, *found[first, :2].tolist()))
             hits[-1].occurrences += stop - first
-            if self._segments is not None:
+            if self._locate:
                 before = block.start if at == 0 else 0
                 hits[-1].spans.append(found[first:stop, :2] - block.offsets[at] + before)
 
@@ -180,9 +204,10 @@ class Finder:
             )
             for hit, row in zip(hits, rows, strict=True)
         ]
-        if self._segments is not None:
+        if self._locate:
             spans = [self.texts.tokens(shard, hit.index, np.concatenate(hit.spans)) for hit in hits]
-            self._segments.locate(found, spans)
+            for locate in self._locate:
+                locate(found, spans)
         return found
 
 
@@ -197,7 +222,7 @@ def _hit(block: TextBlock, at: int, start: int, stop: int) -> _Hit:
     return _Hit(int(block.documents[at]), texts)
 
 
-class _PlanSegments:
+class PlanSegments:
     """Finds the sequences of a plan that have certain tokens.
 
     What a trained model saw of them, and when, follows from the numbers of the sequences alone.
@@ -216,8 +241,20 @@ class _PlanSegments:
 
     def locate(self, found: Sequence[FoundDocument], spans: Sequence[Int64Array]) -> None:
         """Set the sequences of some documents, in order, given the tokens of their occurrences."""
-        plan = self._plan
         numbers = np.array([each.document for each in found])
+        for each, answer in zip(found, self.sequences(numbers, spans), strict=True):
+            each.sequences, each.left_out, each.cut = answer
+
+    def sequences(
+        self, numbers: Int64Array, spans: Sequence[Int64Array]
+    ) -> Iterator[tuple[list[int], int, int]]:
+        """Yield the sequences of each document, and how many occurrences are left out and cut.
+
+        Args:
+            numbers: numbers of the documents, ascending.
+            spans: tokens of the occurrences in each document, shape (n, 2).
+        """
+        plan = self._plan
         segments = np.concatenate(
             [
                 at + np.flatnonzero(np.isin(plan.documents[at : at + SEGMENTS_AT_ONCE], numbers))
@@ -228,7 +265,7 @@ class _PlanSegments:
         )
         segments = segments[np.argsort(plan.documents[segments], kind="stable")]
         edges = np.searchsorted(plan.documents[segments], [numbers, numbers + 1])
-        for each, tokens, (a, b) in zip(found, spans, edges.T.tolist(), strict=True):
+        for tokens, (a, b) in zip(spans, edges.T.tolist(), strict=True):
             own = segments[a:b]
             starts = np.asarray(plan.starts[own], np.int64)
             stops = starts + plan.lengths[own]
@@ -236,8 +273,8 @@ class _PlanSegments:
             touches = (tokens[:, :1] < stops) & (tokens[:, 1:] > starts)
             whole = (tokens[:, :1] >= starts) & (tokens[:, 1:] <= stops)
             touched = own[touches.any(axis=0)]
-            each.sequences = np.unique(
-                np.searchsorted(plan.offsets, touched, side="right") - 1
-            ).tolist()
-            each.left_out = int(np.count_nonzero(~touches.any(axis=1)))
-            each.cut = int(np.count_nonzero(touches.any(axis=1) & ~whole.any(axis=1)))
+            sequences = np.unique(np.searchsorted(plan.offsets, touched, side="right") - 1)
+            is_touched = touches.any(axis=1)
+            left_out = int(np.count_nonzero(~is_touched))
+            cut = int(np.count_nonzero(is_touched & ~whole.any(axis=1)))
+            yield sequences.tolist(), left_out, cut
