@@ -105,6 +105,7 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
         *(VocabularyOptions, SpecialOptions, GroupOptions),
         *(CountRecipe, ReadOptions, LimitOptions, ResourceOptions),
     ],
+    options.RowArguments: [tokenmill.BatchOptions, tokenmill.Targets],
     options.LoaderArguments: [tokenmill.OrderOptions, tokenmill.BatchOptions, tokenmill.Targets],
     options.TextLoaderArguments: [tokenmill.TextStreamOptions, tokenmill.BatchOptions],
 }

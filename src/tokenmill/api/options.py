@@ -148,14 +148,19 @@ class BatchArguments(TypedDict, total=False):
     fill_in_middle: FillInMiddle | None
 
 
-class MixtureArguments(BatchArguments, total=False):
-    """The fields of BatchOptions, Targets and OrderOptions, without `epochs`."""
+class RowArguments(BatchArguments, total=False):
+    """The fields of BatchOptions and Targets."""
 
     labels: Labels
     across_documents: bool
     without_prefix: int
     overlap_in_loss: bool | None
     loss_spans: bool
+
+
+class MixtureArguments(RowArguments, total=False):
+    """The fields of BatchOptions, Targets and OrderOptions, without `epochs`."""
+
     batch_size: int | Ramp | None
     global_batch_size: int | Ramp | None
     tokens_per_batch: int | Ramp | None

@@ -138,6 +138,12 @@ class Batches:
         """Sequences at the end of the plan that do not fill a global batch and are skipped."""
         return self.schedule.rows_left
 
+    @property
+    def row_lengths(self) -> list[int]:
+        """The lengths of the plans' rows in tokens, in ascending order."""
+        rows = [reader.plan.rows for reader in self._sources.present]
+        return sorted({length for each in rows for length in each.row_lengths})
+
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over batches, starting with the next step.
 
