@@ -194,6 +194,29 @@ def test_before_the_first_step_nothing_was_given(licensed: Dataset) -> None:
     assert (found.amount, found.inputs, found.values) == (Amount(), [], {})
 
 
+def test_what_a_view_takes_out_of_the_rest_of_a_run_is_said(
+    licensed: Dataset, tmp_path: Path
+) -> None:
+    """Of documents a, b, c and d, the run gives a and b; then a and c are taken out."""
+    state = state_after(licensed, 1)
+    view = view_of(tmp_path / "view", [licensed], {1, 3}, "agreed to")
+    tokenmill.pack(view, name="rest", sequence_length=5, packing="next-fit", rest_of=state)
+    state = tokenmill.amend(state, plan="rest", dataset=view)
+    batches = view.batches("rest", global_batch_size=1, shuffle="none")
+    batches.load_state_dict(state)
+    assert batches.advance() is not None
+    found = tokenmill.provenance(batches.state_dict())
+    assert found.amount == Amount(3, 3, 10, 10)
+    whole, rest = found.sources
+    assert (whole.question, whole.left_out, whole.taken_out) == ([], 0, 0)
+    assert (rest.left_out, rest.left_out_tokens, rest.left_out_given) == (2, 6, 1)
+    assert (rest.taken_out, rest.taken_out_tokens) == (1, 4)
+    assert (
+        "- view, from step 1 on: 2 documents with 6 tokens by: agreed to; 1 of them were given "
+        "from other sources; taken out of the rest of an epoch: 1 with 4 tokens"
+    ) in found.statement().splitlines()
+
+
 def test_data_that_has_moved_is_named(licensed: Dataset, tmp_path: Path) -> None:
     state = state_after(licensed, 3)
     moved = licensed.folder.rename(tmp_path / "moved")

@@ -75,6 +75,10 @@ class GivenSource:
     left_out_tokens: int
     left_out_given: int
     """Documents that the view leaves out and the run has given, from any source."""
+    taken_out: int
+    """Documents that the view took out of the epoch of which the plan is the rest."""
+    taken_out_tokens: int
+    """Their tokens that no step had given; 0 if the plan is no rest."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,6 +161,9 @@ def left_out_text(source: GivenSource) -> str:
     )
     since = f"from step {source.first_step:,} on" if source.first_step else "from the start"
     given = f"{source.left_out_given:,} of them were given from other sources"
+    if source.taken_out:
+        taken = counted(source.taken_out_tokens, "token")
+        given += f"; taken out of the rest of an epoch: {source.taken_out:,} with {taken}"
     return f"{source.name}, {since}: {count} by: {'; '.join(source.question)}; {given}"
 
 

@@ -24,8 +24,10 @@ from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.state import LoaderState
 from tokenmill.packing.given_segments import GivenSegments, ShardSegments
+from tokenmill.packing.rest import TAKEN_OUT
 from tokenmill.reports.given_data import Amount, GivenData, GivenDataset, GivenInput, GivenSource
 from tokenmill.store.dataset import Dataset, Shard
+from tokenmill.store.plan import Plan
 
 UNKNOWN = "(not kept)"
 """The value of documents without the column."""
@@ -122,8 +124,16 @@ def _source(seen: Seen, number: int) -> _Source:
         left_out=sum(root.num_documents for root in dataset.roots) - dataset.num_documents,
         left_out_tokens=sum(root.num_tokens for root in dataset.roots) - dataset.num_tokens,
         left_out_given=0,
+        taken_out=_taken_out(plan, "left_out_documents"),
+        taken_out_tokens=_taken_out(plan, "left_out_tokens"),
     )
     return _Source(GivenSegments(dataset, plan, partial(seen.times, number)), given)
+
+
+def _taken_out(plan: Plan, figure: str) -> int:
+    """Return what a view took out of the epoch of which a plan is the rest; 0 if it is none."""
+    counts = plan.manifest.figures.get(figure)
+    return int(counts.get(TAKEN_OUT, 0)) if isinstance(counts, dict) else 0
 
 
 def _count_shard(
