@@ -74,8 +74,8 @@ TOKENIZERS = {
             },
         }
     ),
-    "no known decoder": lambda: as_file(
-        {**unigram(), "decoder": {"type": "BPEDecoder", "suffix": "</w>"}}
+    "a decoder that looks at the last token": lambda: as_file(
+        {**unigram(), "decoder": {"type": "BPEDecoder", "suffix": "a"}}
     ),
     "SentencePiece": lambda: TokenizerFile("sentencepiece", sentencepiece_model("bpe")),
     "SentencePiece, unigram": lambda: TokenizerFile(
@@ -86,7 +86,7 @@ TOKENIZERS = {
         sentencepiece_model("bpe", add_dummy_prefix=False, remove_extra_whitespaces=False),
     ),
 }
-WITHOUT_TABLE = ["no known decoder", "a replacement across tokens"]
+WITHOUT_TABLE = ["a decoder that looks at the last token", "a replacement across tokens"]
 
 
 def check(file: TokenizerFile) -> bool:
