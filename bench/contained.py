@@ -90,7 +90,7 @@ def seconds_of_pass(dataset: Dataset) -> float:
     for _ in range(2):
         start = time.process_time()
         for place in places_of([dataset]):
-            for _ in texts.blocks(place, place.selected, 0):
+            for _ in texts.blocks(place, place.selected):
                 pass
     return time.process_time() - start
 

@@ -77,7 +77,7 @@ def main() -> None:
 
 def pass_of(texts: Texts, place: object) -> object:
     """The blocks of a shard, whose memory is then released."""
-    yield from texts.blocks(place, place.selected, overlap=64)
+    yield from texts.blocks(place, place.selected)
     place.shard.release()
 
 

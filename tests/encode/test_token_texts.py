@@ -15,7 +15,7 @@ from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.token_texts import special_ids, token_texts
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
-from tokenmill.kernels.texts import DONE, UNKNOWN, write_texts
+from tokenmill.kernels.texts import write_texts
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
 TEXTS = [
@@ -105,8 +105,8 @@ def check(file: TokenizerFile) -> bool:
     ids = np.concatenate(documents).astype(np.int32)
     out, ends = np.empty(1 << 16, np.uint8), np.zeros(len(documents), np.int64)
     edges = np.stack([stops - lengths, stops], axis=1)
-    place = np.array([0, -1, 0])
-    assert write_texts(ids, edges, table, table.slack, out, ends, place) == DONE
+    written = write_texts(ids, edges, table, table.slack, out, ends)
+    assert written == (len(documents), -1)
     found = [out[a:b].tobytes() for a, b in zip([0, *ends], ends, strict=False)]
     kept = [[i for i in each.tolist() if i not in silent] for each in documents]
     assert found == [reference.decode(each).encode() for each in kept]
@@ -140,7 +140,5 @@ def test_an_id_that_the_vocabulary_lacks_is_told(wrong: int) -> None:
     file = trained("gpt2")
     table = token_texts(file, load_reference(file, False))
     assert table is not None
-    ids, place = np.array([65, wrong], np.int32), np.array([0, -1, 0])
-    out, ends = np.empty(100, np.uint8), np.zeros(1, np.int64)
-    told = write_texts(ids, np.array([[0, 2]]), table, table.slack, out, ends, place)
-    assert (told, place.tolist()) == (UNKNOWN, [0, 1, 1])
+    ids, out, ends = np.array([65, wrong], np.int32), np.empty(100, np.uint8), np.zeros(1, np.int64)
+    assert write_texts(ids, np.array([[0, 2]]), table, table.slack, out, ends) == (0, 1)

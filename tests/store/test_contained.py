@@ -242,7 +242,6 @@ def test_a_view_has_the_documents_that_share_words_with_a_text(
     short = [n for n, line in enumerate(lines) if not any(runs_of(each, length) for each in line)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "BLOCK_BYTES", block)
-        patch.setattr(contained, "KEPT_BYTES", 1)
         if all_collide:
             patch.setattr(benchmark, "run_hashes", colliding)
         if len(short) == len(lines):

@@ -45,15 +45,15 @@ def occurrences(found: Findings) -> dict[int, int]:
     return {each.document: each.occurrences for each in found.documents}
 
 
-@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("in_small_blocks", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(string=TEXT.filter(bool), seed=st.integers(0, len(ALL) - 1), size=st.integers(1, 40))
 def test_a_string_is_found_where_a_plain_search_finds_it(
-    dataset: Dataset, in_parts: bool, string: str, seed: int, size: int
+    dataset: Dataset, in_small_blocks: bool, string: str, seed: int, size: int
 ) -> None:
     part = ALL[seed][:size]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK_BYTES", 64 if in_parts else 1 << 20)
+        patch.setattr(texts, "BLOCK_BYTES", 64 if in_small_blocks else 1 << 20)
         for each in (string, part):
             expected = {i: text.count(each) for i, text in enumerate(ALL) if each in text}
             found = tokenmill.find(dataset, each)
@@ -64,15 +64,14 @@ def test_a_string_is_found_where_a_plain_search_finds_it(
             assert {hit.match for hit in found.documents} <= {each}
 
 
-@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("in_small_blocks", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(strings=st.lists(TEXT.filter(bool), min_size=2, max_size=12, unique=True))
 def test_each_of_many_strings_is_counted_as_if_it_were_alone(
-    dataset: Dataset, in_parts: bool, strings: list[str]
+    dataset: Dataset, in_small_blocks: bool, strings: list[str]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK_BYTES", 64 if in_parts else 1 << 20)
-        patch.setattr(matching, "HITS_AT_ONCE", 3)
+        patch.setattr(texts, "BLOCK_BYTES", 64 if in_small_blocks else 1 << 20)
         found = tokenmill.find(dataset, strings)
     assert [(each.string, each.documents, each.occurrences) for each in found.counts] == [
         (each, sum(each in text for text in ALL), sum(text.count(each) for text in ALL))

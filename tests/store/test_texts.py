@@ -30,42 +30,28 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> D
     return built(tmp_path_factory.mktemp("texts"), tokenizer_path, TEXTS, eos=None, pad=None)
 
 
-def texts_of(dataset: Dataset, texts: Texts, overlap: int | None = None) -> list[bytes]:
-    """The text of each document, with parts joined and overlaps checked."""
+def texts_of(dataset: Dataset, texts: Texts) -> list[bytes]:
+    """The text of each document."""
     found: list[bytes] = []
     for place in places_of([dataset]):
-        numbers, continues = [], False
-        for block in texts.blocks(place, place.selected, overlap):
-            for i, (start, stop) in enumerate(pairwise(block.offsets.tolist())):
-                data = block.data[start:stop].tobytes()
-                if i or not continues:
-                    numbers.append(int(block.documents[i]))
-                    found.append(data)
-                    continue
-                assert overlap is not None
-                assert block.documents[i] == numbers[-1]
-                known = found[-1]
-                assert len(known) - block.start >= overlap
-                assert data.startswith(known[block.start :])
-                data.decode()  # begins at a character
-                found[-1] = known[: block.start] + data
-            continues = block.continues
+        numbers: list[int] = []
+        for block in texts.blocks(place, place.selected):
+            numbers += block.documents.tolist()
+            found += [block.data[a:b].tobytes() for a, b in pairwise(block.offsets.tolist())]
         assert numbers == place.shard.chosen.tolist()
     return found
 
 
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 2000), overlap=st.none() | st.integers(0, 50))
-def test_blocks_of_any_size_hold_the_same_text(
-    dataset: Dataset, size: int, overlap: int | None
-) -> None:
+@given(size=st.integers(1, 2000))
+def test_blocks_of_any_size_hold_the_same_text(dataset: Dataset, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", size)
         texts = Texts(dataset)
         assert not texts.is_slow
-        assert texts_of(dataset, texts, overlap) == [text.encode() for text in ALL]
+        assert texts_of(dataset, texts) == [text.encode() for text in ALL]
         texts.table = None
-        assert texts_of(dataset, texts, overlap) == [text.encode() for text in ALL]
+        assert texts_of(dataset, texts) == [text.encode() for text in ALL]
 
 
 def test_a_view_has_the_text_of_its_documents(dataset: Dataset, tmp_path: Path) -> None:

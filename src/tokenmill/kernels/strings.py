@@ -41,47 +41,26 @@ def mark_beginnings(beginnings: UInt64Array, mask: np.uint64, may_begin: BoolArr
 
 @compiled
 def find_strings(
-    data: UInt8Array,
-    offsets: Int64Array,
-    strings: ManyStrings,
-    last: Int64Array,
-    hits: Int64Array,
-    place: Int64Array,
-) -> int:
-    """Write the occurrences of strings in documents until all are written or `hits` is full.
+    data: UInt8Array, offsets: Int64Array, strings: ManyStrings, num_strings: int
+) -> Int64Array:
+    """Return the occurrences of strings in documents, `data[offsets[i]:offsets[i + 1]]`.
 
     Occurrences of one string do not overlap; the first one counts. Those of different strings may.
 
-    Args:
-        data: text of documents.
-        offsets: shape (num_documents + 1,).
-        strings: what to find.
-        last: shape (num_strings, 2): for each string, the last document that has it, and where in
-            its text it ends; is moved on.
-        hits: shape (n, 3): gets where each begins and ends in `data`, and the number of its string.
-        place: where to begin in `data`, the index of the document there, the number of document 0
-            for `last`, the bytes of its text before `data`, and the bytes of it that were searched
-            before; the first two are moved.
-
     Returns:
-        The number of occurrences. All are found if `place` is at the end of `data`.
+        Where each begins and ends in `data`, and the number of its string, shape (n, 3).
     """
     nodes, may_begin, mask = strings
-    address = data.ctypes.data
-    start, document, first_number = place[0], place[1], place[2]
-    root, count, room = np.int64(nodes[0, 0]) >> 8, 0, len(hits) - len(last)
-    while start < len(data) and count <= room:
-        while offsets[document + 1] <= start:
-            document += 1
-        before = place[3] if document == 0 else np.int64(0)
-        searched = place[4] if document == 0 else np.int64(0)
+    address, root = data.ctypes.data, np.int64(nodes[0, 0]) >> 8
+    last_ends = np.zeros(num_strings, np.int64)
+    found, count = np.empty((1024, 3), np.int64), 0
+    for document in range(len(offsets) - 1):
         stop = offsets[document + 1]
-        while start < stop and count <= room:
+        for start in range(offsets[document], stop):
             if (
                 start + 8 <= len(data)
                 and not may_begin[_hash(eight_bytes_at(address + start), mask)]
             ):
-                start += 1
                 continue
             base = root
             for i in range(start, stop):
@@ -91,14 +70,10 @@ def find_strings(
                     break
                 base = np.int64(nodes[node, 0]) >> 8
                 string = nodes[node, 1]
-                if string >= 0:
-                    from_start = start - offsets[document] + before
-                    is_new = last[string, 0] != first_number + document
-                    end = i + 1 - offsets[document] + before
-                    if end > searched and (is_new or last[string, 1] <= from_start):
-                        last[string, 0], last[string, 1] = first_number + document, end
-                        hits[count, 0], hits[count, 1], hits[count, 2] = start, i + 1, string
-                        count += 1
-            start += 1
-    place[0], place[1] = start, document
-    return count
+                if string >= 0 and last_ends[string] <= start:
+                    last_ends[string] = i + 1
+                    if count == len(found):
+                        found = np.concatenate((found, np.empty_like(found)))
+                    found[count, 0], found[count, 1], found[count, 2] = start, i + 1, string
+                    count += 1
+    return found[:count].copy()

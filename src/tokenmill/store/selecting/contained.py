@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.records import BoolArray, Int64Array, UInt8Array
+from tokenmill.core.records import BoolArray, Int64Array
 from tokenmill.core.values import counted
 from tokenmill.kernels.shared_runs import Sightings, Words, shared_runs
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.selecting.benchmark import Benchmark
 from tokenmill.store.selecting.places import Place
-from tokenmill.store.selecting.texts import TextBlock, Texts
+from tokenmill.store.selecting.texts import Texts
 
 MOST_TEXTS, MOST_SHOWN_WORDS = 10, 50
 """Texts that are listed for a document, and the words of each; all are counted."""
 MOST_NAMED, NAMED_WORDS = 10, 12
 """Texts that are named in a summary, and the first words of each."""
-KEPT_BYTES = 1 << 10
-"""Of a document in several blocks: where to begin to look for the words of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ class Contained:
         """Return which of the documents asked for to keep, shape (num_documents,)."""
         counts = np.zeros(len(asked), np.int64)
         listed: dict[int, list[Match]] = {}
-        for documents, data, offsets in self._parts(self._texts.blocks(place, asked, overlap=0)):
+        for documents, data, offsets in self._texts.blocks(place, asked):
             words, codes = self._benchmark.words_of(data, offsets)
             numbers = documents + place.documents.start
             found, rows = shared_runs(
@@ -134,38 +132,6 @@ class Contained:
                     matches.append(self._match(words, *row))
         self._write(place, counts, listed)
         return counts > 0 if self._keeps else counts == 0
-
-    def _parts(
-        self, blocks: Iterator[TextBlock]
-    ) -> Iterator[tuple[Int64Array, UInt8Array, Int64Array]]:
-        """Yield documents, their text, and offsets of their text.
-
-        If a document comes in several blocks, each but the last is cut after a word, and each but
-        the first begins with the last words of the one before, as many as a run has.
-        """
-        kept = b""
-        for block in blocks:
-            data, offsets = block.data, block.offsets
-            if block.start or block.continues:
-                text = kept + data.tobytes()
-                offsets = np.append(0, offsets[1:] + len(kept))
-                kept = b""
-                if block.continues:
-                    offsets[1] = stop = _space_before(text, len(text))
-                    kept = text[self._last_words(text, stop) :]
-                data = np.frombuffer(text, np.uint8)
-            yield block.documents, data, offsets
-
-    def _last_words(self, text: bytes, stop: int) -> int:
-        """Return where the last words before `stop` begin, at least as many as a run has."""
-        start, size = stop, KEPT_BYTES
-        while start > 0:
-            start, size = _space_before(text, stop - size), 2 * size
-            data = np.frombuffer(text[start:stop], np.uint8)
-            words, _ = self._benchmark.words_of(data, np.array([0, len(data)]))
-            if len(words.hashes) >= self._benchmark.length:
-                break
-        return start
 
     def _match(self, words: Words, document: int, word: int, place: int) -> Match:
         shared = self._benchmark.shared_words(place, words, word, document).split(b" ")
@@ -215,8 +181,3 @@ class Contained:
             first_too_short=[benchmark.label(n) for n in benchmark.too_short[:MOST_NAMED].tolist()],
             slow=self._texts.is_slow,
         )  # fmt: skip
-
-
-def _space_before(text: bytes, place: int) -> int:
-    """Return the place of the last space or line feed before another place; 0 if there is none."""
-    return max(text.rfind(b" ", 0, max(place, 0)), text.rfind(b"\n", 0, max(place, 0)), 0)

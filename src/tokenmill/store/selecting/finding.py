@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +79,8 @@ class _Hit:
     index: int
     shown: list[str]
     """The first occurrence, with the text around it."""
-    occurrences: int = 0
-    spans: list[Int64Array] = field(default_factory=list)
-    """Bytes of the text, shape (n, 2) each."""
+    spans: Int64Array
+    """Bytes of the text that each occurrence has, shape (n, 2)."""
 
 
 Locate = Callable[[Sequence[FoundDocument], Sequence[Int64Array]], None]
@@ -133,21 +133,17 @@ class Finder:
         for place in places_of([self._dataset]):
             mask = np.zeros(place.shard.entry.documents, np.bool_)
             hits: list[_Hit] = []
-            of_last = np.empty((0, 2), np.int64)
-            for block in self.texts.blocks(place, place.selected, self._matcher.overlap):
+            for block in self.texts.blocks(place, place.selected):
                 found = self._matcher.occurrences(block)
-                owners = block.documents[np.searchsorted(block.offsets, found[:, 0], "right") - 1]
-                mask[owners] = True
-                # The strings of each document, once; a document may be in several blocks.
-                pairs = np.unique(np.stack([owners, found[:, 2]], axis=1), axis=0)
-                if block.start and len(of_last):
-                    pairs = np.unique(np.concatenate([pairs, of_last]), axis=0)
-                    self.counts[of_last[:, 1], 0] -= 1
-                np.add.at(self.counts[:, 0], pairs[:, 1], 1)
-                np.add.at(self.counts[:, 1], found[:, 2], 1)
-                of_last = pairs if block.continues else of_last[:0]
-                if self._tell is not None and len(found):
-                    self._add(hits, block, found, owners)
+                owners = np.searchsorted(block.offsets, found[:, 0], "right") - 1
+                mask[block.documents[owners]] = True
+                strings = found[:, 2]
+                once = np.unique(owners * len(self.counts) + strings) % len(self.counts)
+                self.counts += np.stack(
+                    [np.bincount(each, minlength=len(self.counts)) for each in (once, strings)], 1
+                )
+                if self._tell is not None and len(hits) < self._left:
+                    hits += islice(_hits(block, found, owners), self._left - len(hits))
                 done = place.first_document + int(block.documents[-1]) + 1
                 self._advance("searching", done, total)
             self.documents += int(np.count_nonzero(mask))
@@ -172,22 +168,6 @@ class Finder:
             pass
         return None
 
-    def _add(
-        self, hits: list[_Hit], block: TextBlock, found: Occurrences, owners: Int64Array
-    ) -> None:
-        """Add the occurrences in a block to the documents of a shard."""
-        edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
-        for first, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            at = int(np.searchsorted(block.offsets, found[first, 0], "right")) - 1
-            if not hits or hits[-1].index != owners[first]:
-                if len(hits) == self._left:
-                    return
-                hits.append(_hit(block, at, *found[first, :2].tolist()))
-            hits[-1].occurrences += stop - first
-            if self._locate:
-                before = block.start if at == 0 else 0
-                hits[-1].spans.append(found[first:stop, :2] - block.offsets[at] + before)
-
     def _described(self, place: Place, hits: Sequence[_Hit]) -> list[FoundDocument]:
         shard = place.shard
         table = shard.documents(["source", "position", "id"])
@@ -196,7 +176,7 @@ class Finder:
             FoundDocument(
                 document=place.first_document + hit.index,
                 **row,
-                occurrences=hit.occurrences,
+                occurrences=len(hit.spans),
                 before=hit.shown[0],
                 match=hit.shown[1],
                 after=hit.shown[2],
@@ -205,21 +185,25 @@ class Finder:
             for hit, row in zip(hits, rows, strict=True)
         ]
         if self._locate:
-            spans = [self.texts.tokens(shard, hit.index, np.concatenate(hit.spans)) for hit in hits]
+            spans = [self.texts.tokens(shard, hit.index, hit.spans) for hit in hits]
             for locate in self._locate:
                 locate(found, spans)
         return found
 
 
-def _hit(block: TextBlock, at: int, start: int, stop: int) -> _Hit:
-    first, last = int(block.offsets[at]), int(block.offsets[at + 1])
-    parts = (
-        (max(start - CONTEXT_BYTES, first), start),
-        (start, min(stop, start + MATCH_BYTES)),
-        (stop, min(stop + CONTEXT_BYTES, last)),
-    )
-    texts = [block.data[a:b].tobytes().decode(errors="ignore") for a, b in parts]
-    return _Hit(int(block.documents[at]), texts)
+def _hits(block: TextBlock, found: Occurrences, owners: Int64Array) -> Iterator[_Hit]:
+    """Yield the documents that have occurrences; `owners` are their indices in the block."""
+    edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1)).tolist()
+    for a, b in pairwise(edges):
+        first, last = block.offsets[owners[a] : owners[a] + 2].tolist()
+        start, stop = found[a, :2].tolist()
+        parts = (
+            (max(start - CONTEXT_BYTES, first), start),
+            (start, min(stop, start + MATCH_BYTES)),
+            (stop, min(stop + CONTEXT_BYTES, last)),
+        )
+        texts = [block.data[i:j].tobytes().decode(errors="ignore") for i, j in parts]
+        yield _Hit(int(block.documents[owners[a]]), texts, found[a:b, :2] - first)
 
 
 class PlanSegments:

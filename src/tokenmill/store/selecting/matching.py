@@ -27,7 +27,6 @@ from tokenmill.store.selecting.texts import TextBlock
 
 Occurrences = Int64Array
 """Shape (n, 3): where each begins and ends in the data of a block, and the number of its string."""
-HITS_AT_ONCE = 1 << 14
 LONGEST_NAME = 60
 
 
@@ -42,12 +41,8 @@ class Matcher(Protocol):
     def question(self) -> str:
         """What is looked for, in words."""
 
-    @property
-    def overlap(self) -> int | None:
-        """What `Texts.blocks` needs to know."""
-
     def occurrences(self, block: TextBlock) -> Occurrences:
-        """Return those that are not all in an earlier block, in the order of their beginnings."""
+        """Return those in a block, in the order of their beginnings."""
 
 
 def matcher_of(strings: Sequence[str], *, regex: bool = False) -> Matcher:
@@ -93,14 +88,11 @@ class _String:
         self.strings = [string]
         self.question = f'containing "{shortened(string, LONGEST_NAME)}"'
         self._needle = _utf8(string)
-        self.overlap = len(self._needle) - 1
-        self._resume = 0
-        """Where the last occurrence ends in the text of a document that continues."""
 
     def occurrences(self, block: TextBlock) -> Occurrences:
         data, offsets, size = block.data.tobytes(), block.offsets.tolist(), len(self._needle)
         found, document = [], 0
-        place = data.find(self._needle, max(self._resume - block.start, 0) if block.start else 0)
+        place = data.find(self._needle)
         while place >= 0:
             document = bisect_right(offsets, place, document) - 1
             following = offsets[document + 1]
@@ -108,17 +100,11 @@ class _String:
                 found.append(place)
                 following = place + size
             place = data.find(self._needle, following)
-        if not block.start:
-            self._resume = 0
-        if found and block.continues:
-            self._resume = block.start + found[-1] + size
         starts = np.array(found, np.int64)
         return np.stack([starts, starts + size, np.zeros_like(starts)], axis=1)
 
 
 class _Regex:
-    overlap = None
-
     def __init__(self, pattern: str) -> None:
         self.strings = [pattern]
         self.question = f'matching "{shortened(pattern, LONGEST_NAME)}"'
@@ -161,23 +147,10 @@ class _Strings:
         self._many = ManyStrings(nodes, np.zeros(1 << FILTER_BITS, np.bool_), mask)
         mark = for_steps(mark_beginnings, len(needles))
         mark(np.frombuffer(beginnings, "<u8"), mask, self._many.may_begin)
-        self.overlap = max(map(len, needles)) - 1
-        self._last = np.full((len(strings), 2), -1, np.int64)
-        self._num_documents = self._searched = 0
-        """Documents of earlier blocks, and how much of the text of one that continues they have."""
 
     def occurrences(self, block: TextBlock) -> Occurrences:
-        parts = []
-        searched = self._searched if block.start else 0
-        place = np.array([0, 0, self._num_documents, block.start, searched])
-        hits = np.empty((HITS_AT_ONCE + len(self._last), 3), np.int64)
         find = for_steps(find_strings, len(block.data))
-        while place[0] < len(block.data):
-            count = find(block.data, block.offsets, self._many, self._last, hits, place)
-            parts.append(hits[:count].copy())
-        self._num_documents += len(block.documents) - block.continues
-        self._searched = block.start + len(block.data)
-        return np.concatenate([*parts, np.empty((0, 3), np.int64)])
+        return find(block.data, block.offsets, self._many, len(self.strings))
 
 
 def _utf8(string: str) -> bytes:

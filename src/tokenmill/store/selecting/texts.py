@@ -23,7 +23,7 @@ from tokenmill.core.records import BoolArray, Int64Array, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.token_texts import special_ids, token_texts
 from tokenmill.kernels.interpreted import for_steps
-from tokenmill.kernels.texts import NO_TEXT, SHORT, UNKNOWN, TokenTexts, write_texts
+from tokenmill.kernels.texts import NO_TEXT, TokenTexts, write_texts
 from tokenmill.store.canonical import RESTORE
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.selecting.places import Place
@@ -43,10 +43,6 @@ class TextBlock(NamedTuple):
     """Their text in UTF-8. It is overwritten when the next block is made."""
     offsets: Int64Array
     """Shape (n + 1,): document i is `data[offsets[i]:offsets[i + 1]]`."""
-    start: int = 0
-    """If this is a later part of a document: how many bytes of its text precede `data`."""
-    continues: bool = False
-    """Whether the next block has another part of the last document."""
 
 
 class Texts:
@@ -74,24 +70,19 @@ class Texts:
         """Whether the reference decodes each document, because its decoder is not a known one."""
         return self.table is None
 
-    def blocks(
-        self, place: Place, chosen: BoolArray, overlap: int | None = None
-    ) -> Iterator[TextBlock]:
+    def blocks(self, place: Place, chosen: BoolArray) -> Iterator[TextBlock]:
         """Yield the text of the chosen documents of a shard, shape (num_documents,), in order.
 
-        With an `overlap`, a document that is longer than a block comes in several blocks of its
-        own. Each begins at a character, at least `overlap` bytes before the end of the one before.
-        Without it, memory must hold the text of the longest document twice.
+        Memory holds a block, or the text of the longest document, a few times.
 
         Raises:
             VerificationError: a token is not in the vocabulary.
         """
         documents = np.flatnonzero(chosen)
-        if len(documents) and self.table is None:
+        if self.table is None:
             yield from self._decoded(place.shard, documents)
-        elif len(documents):
-            edges = self.edges(place.shard, documents)
-            yield from self._written(place.shard, documents, edges, overlap)
+        else:
+            yield from self._written(place.shard, documents, self.edges(place.shard, documents))
 
     def edges(self, shard: Shard, documents: Int64Array) -> Int64Array:
         """Return the first token of documents without boundary tokens, and one past the last.
@@ -160,38 +151,24 @@ class Texts:
         return True
 
     def _written(
-        self, shard: Shard, documents: Int64Array, edges: Int64Array, overlap: int | None = None
+        self, shard: Shard, documents: Int64Array, edges: Int64Array
     ) -> Iterator[TextBlock]:
         """Yield the text of documents, written from the table."""
         table = cast("TokenTexts", self.table)
-        slack = table.slack
         write = for_steps(write_texts, int((edges[:, 1] - edges[:, 0]).sum()))
-        size = max(BLOCK_BYTES, 2 * (overlap or 0) + SHORT)
-        out = np.empty(size + slack, np.uint8)
-        ends, place = np.zeros(len(documents), np.int64), np.array([0, -1, 0])
-        first = start = 0
+        slack = table.slack
+        out, ends = np.empty(BLOCK_BYTES + slack, np.uint8), np.empty(len(documents), np.int64)
+        first = 0
         while first < len(documents):
-            status = write(np.asarray(shard.ids), edges, table, slack, out, ends, place)
-            done, token, filled = place.tolist()
-            if status == UNKNOWN:
-                raise _unknown(shard, int(shard.ids[token]))
-            if done > first:
-                offsets = np.append(0, ends[first:done])
-                kept = int(offsets[-1])
-                yield TextBlock(documents[first:done], out[:kept], offsets, start)
-                first, start = done, 0
-            elif overlap is None:
-                out = np.concatenate([out, np.empty_like(out)])
+            count, unknown = write(np.asarray(shard.ids), edges[first:], table, slack, out, ends)
+            if unknown >= 0:
+                raise _unknown(shard, int(shard.ids[unknown]))
+            if not count:  # a long document
+                out = np.empty(2 * len(out), np.uint8)
                 continue
-            else:
-                stop = _character(out, filled - 1)  # it may be unfinished
-                yield TextBlock(
-                    documents[first : first + 1], out[:stop], np.array([0, stop]), start, True
-                )
-                kept = _character(out, stop - overlap)
-                start += kept
-            place[2] = filled - kept
-            out[: filled - kept] = out[kept:filled]
+            offsets = np.append(0, ends[:count])
+            yield TextBlock(documents[first : first + count], out[: offsets[-1]], offsets)
+            first += count
             cast("mmap", shard.ids.base).madvise(MADV_DONTNEED)
 
     def _decoded(self, shard: Shard, documents: Int64Array) -> Iterator[TextBlock]:
@@ -206,14 +183,6 @@ class Texts:
                 data = np.frombuffer(b"".join(texts), np.uint8)
                 yield TextBlock(documents[first:stop], data, offsets)
                 texts, size, first = [], 0, stop
-
-
-def _character(data: UInt8Array, place: int) -> int:
-    """Return where the character begins that has a byte at `place`; `place` if none does."""
-    for start in range(place, max(place - 4, -1), -1):
-        if data[start] & 0xC0 != 0x80:
-            return start
-    return place
 
 
 def _shown(text: bytes) -> str:
