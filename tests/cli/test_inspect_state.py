@@ -67,6 +67,18 @@ def test_a_state_shows_the_legs_of_its_run(run: Path) -> None:
     assert json.loads(told("--json")) == json.loads(Path("state.json").read_text())
 
 
+def test_the_state_of_a_curriculum_shows_what_it_says(tmp_path: Path) -> None:
+    dataset = tokenmill.open("corpus")
+    plan = tokenmill.open_plan(dataset)
+    curriculum = tokenmill.Curriculum.of_plan(plan, dataset, 2)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(dataset.batches(plan, curriculum=curriculum).state_dict(3)))
+    done = tokenmill_here("inspect", state)
+    assert done.stdout.splitlines()[-1] == "        next  step 3, with 1 rank so far"
+    assert "given" not in done.stdout
+    assert "cannot open the run of a curriculum" in refused(state, "--step", "1")
+
+
 def test_a_step_shows_its_rows_by_rank_decoded() -> None:
     assert told("--step", "1").splitlines() == [
         "step 1: 2 rows for 2 ranks; leg from step 0: corpus (plan rows); 2 rows in a global batch",
@@ -124,12 +136,12 @@ def test_spikes_name_the_inputs_of_their_documents() -> None:
     Path("run.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in losses) + "oh\n")
     text = told("--losses", "run.jsonl", "--first-step", "1")
     assert text.splitlines()[:3] == [
-        "      losses  40, of steps 1 to 40",
-        "     outside  15 logged steps not between the first and the state's",
+        "      losses  25, of steps 0 to 24 of the loader",
+        "     outside  15 logged steps that the state does not have",
         "     damaged  1 line: line 41: no JSON: Expecting value: line 1 column 1 (char 0)",
     ]
     found = json.loads(told("--losses", "run.jsonl", "--first-step", "1", "--json"))
-    assert [(each["step"], each["steps"], each["inputs"]) for each in found["spikes"]] == [
+    assert [(each["step"], each["data_of"], each["inputs"]) for each in found["spikes"]] == [
         (15, [15], [["a.jsonl", 18]]),
         (22, [22], [["b.jsonl", 18]]),
     ]

@@ -31,7 +31,7 @@ def test_what_was_given_is_shown_by_source_and_column() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "       given  9 tokens before step 3, without padding",
-        "              9 of them distinct, the rest repeated",
+        "              9 of them distinct, 0 repeated",
         "   documents  3, 3 of them wholly",
         "      step 0  corpus (plan rows); 1 row in a global batch",
         "",

@@ -34,11 +34,10 @@ LOGS = {
 def test_logs_of_trainers_are_read(text: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(text.encode())
-    found = read_losses(path)
-    assert dict(zip(found.steps.tolist(), found.losses.tolist(), strict=True)) == {
-        1: 2.5, 2: 2.25, 4: 2.0,
-    }  # fmt: skip
-    assert (found.without, found.bad, found.repeated) == (0, [], 0)
+    found = read_losses(path, 0, 10)
+    assert found.by_step == {1: 2.5, 2: 2.25, 4: 2.0}
+    assert read_losses(path, 1, 2) == Losses({0: 2.5, 1: 2.25}, outside=1)
+    assert (found.without, found.bad, found.repeated, found.outside) == (0, [], 0, 0)
 
 
 def test_what_is_no_loss_is_counted_and_said(tmp_path: Path) -> None:
@@ -47,12 +46,12 @@ def test_what_is_no_loss_is_counted_and_said(tmp_path: Path) -> None:
         '{"step": 1, "loss": 3}\n{"step": 1, "eval_loss": 3}\n[1]\n{oh\n{"step": 1.5, "loss": 3}\n'
         '{"step": 2, "loss": "x"}\n{"step": 1, "loss": NaN}\n{"step": -1, "loss": 1}\n'
     )
-    found = read_losses(path)
-    assert found.steps.tolist() == [1]
-    assert math.isnan(found.losses[0])
-    assert (found.without, found.repeated) == (1, 1)
+    found = read_losses(path, 0, 10)
+    assert [*found.by_step] == [1]
+    assert math.isnan(found.by_step[1])
+    assert (found.without, found.repeated, found.outside) == (1, 1, 1)
     assert [line.partition(": ")[0] for line in found.bad] == [
-        "line 3", "line 4", "line 5", "line 6", "line 8",
+        "line 3", "line 4", "line 5", "line 6",
     ]  # fmt: skip
     assert found.bad[3] == "line 6: step 2 and loss 'x'"
 
@@ -60,25 +59,24 @@ def test_what_is_no_loss_is_counted_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "has no column 'step'"),
-        ("a,b\n1,2\n", "has no column 'step'"),
+        ("", "the log has no losses of the run"),
+        ("a,b\n1,2\n", "the log has no losses of the run"),
         ("Step,a - loss,b - loss\n1,2,3\n", "the CSV has several runs"),
-        ('{"epoch": 1}\n', "the log has no losses"),
-        ("step,loss\n1\n", "the log has no losses"),
+        ('{"epoch": 1}\n', "the log has no losses of the run"),
+        ("step,loss\n99,1\n1\n", "the log has no losses of the run"),
     ],
 )
 def test_a_file_without_losses_is_refused(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(text)
     with pytest.raises(UserError, match=problem):
-        read_losses(path)
+        read_losses(path, 0, 10)
     with pytest.raises(UserError, match="cannot find the losses"):
-        read_losses(tmp_path / "none")
+        read_losses(tmp_path / "none", 0, 10)
 
 
 def spikes_of(losses: list[float], every: int = 1) -> list[Spike]:
-    steps = np.arange(len(losses)) * every
-    return find_spikes(Losses(steps, np.array(losses, float), 0, [], 0))
+    return find_spikes(Losses({at * every: loss for at, loss in enumerate(losses)}))
 
 
 def test_losses_in_a_row_are_one_spike_and_the_largest_comes_first() -> None:

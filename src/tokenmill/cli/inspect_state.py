@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated
@@ -100,15 +100,19 @@ class OfState(Command, kw_only=True):
             print_json(msgspec.to_builtins(state))
             return
         facts = [*leg_facts(state, self.path)]
-        given = given_by(state) if "curriculum" not in state.progress else []
-        for number, source in enumerate(state.sources):
-            rows = counted(sum(given[number].rows) if number < len(given) else 0, "row")
+        try:
+            rows = [sum(each.rows) for each in given_by(state)] + [0] * len(state.sources)
+            given = [f", {counted(each, 'row')} given" for each in rows]
+        except UserError:  # the state of a curriculum, or an older one
+            given = [""] * len(state.sources)
+        for source, text in zip(state.sources, given, strict=False):
             place = f"plan {source.plan_name} of {source.location}"
-            facts.append(("source", f"{name_of(source)}: {place}, {rows} given"))
+            facts.append(("source", f"{name_of(source)}: {place}{text}"))
         facts.append(("next", f"step {state.step:,}, with {counted(state.ranks, 'rank')} so far"))
         print("\n".join(fact_lines(facts, 12)))
-        last = ("tokenmill", "inspect", self.path, "--step", str(max(state.step - 1, 0)))
-        print(f"\n{next_text(last, ('tokenmill', 'provenance', self.path))}")
+        if given[0] and state.step:
+            last = ("tokenmill", "inspect", self.path, "--step", str(state.step - 1))
+            print(f"\n{next_text(last, ('tokenmill', 'provenance', self.path))}")
 
     def _show_step(self, steps: Steps, step: int) -> None:
         rows = steps.rows(step, self.ranks)
@@ -136,59 +140,54 @@ class OfState(Command, kw_only=True):
     def _show_spikes(self, steps: Steps) -> None:
         from tokenmill.reports.losses import RULE, find_spikes, read_losses
 
-        found = read_losses(str(self.losses))
-        end = steps.state.step + self.first_step
-        inside = (found.steps >= self.first_step) & (found.steps < end)
-        spikes = [each for each in find_spikes(found) if self.first_step <= each.step < end]
-        lines = [_spike_values(steps, each, self.first_step) for each in spikes[:MOST_SPIKES]]
+        found = read_losses(str(self.losses), self.first_step, steps.state.step)
+        spikes = find_spikes(found)
+        inputs = [steps.tokens_of_inputs(_data_of(spike)) for spike in spikes[:MOST_SPIKES]]
         if self.json:
-            counts = {"logged": len(found.steps), "outside": int((~inside).sum())}
-            counts |= {"bad": len(found.bad), "without": found.without, "repeated": found.repeated}
-            print_json({**counts, "rule": RULE, "num_spikes": len(spikes), "spikes": lines})
-            return
-        print("\n".join(fact_lines(_log_facts(found, int((~inside).sum()), len(spikes)), 12)))
-        for spike, values in zip(spikes, lines, strict=False):
-            print(fitted("\n" + _spike_text(spike, values)))
-            inputs = values["inputs"]
-            assert isinstance(inputs, list)
-            named = [
-                f"{name} ({counted(tokens, 'token')})" for name, tokens in inputs[:MOST_INPUTS]
+            shown = [
+                {
+                    **asdict(spike),
+                    "steps": [*spike.steps],
+                    "data_of": [*_data_of(spike)],
+                    "inputs": of,
+                }
+                for spike, of in zip(spikes, inputs, strict=False)
             ]
-            more = [f"{len(inputs) - MOST_INPUTS} more"] if len(inputs) > MOST_INPUTS else []
-            print(fitted(f"    from {', '.join([*named, *more])}"))
-        if lines:
-            words = ("tokenmill", "inspect", self.path, "--step", str(lines[0]["step"]))
+            counts = {"outside": found.outside, "without": found.without, "bad": found.bad}
+            counts |= {"losses": len(found.by_step), "repeated": found.repeated}
+            print_json({**counts, "rule": RULE, "num_spikes": len(spikes), "spikes": shown})
+            return
+        facts = [*_log_facts(found), ("spikes", f"{len(spikes):,}: {RULE}")]
+        print("\n".join(fact_lines(facts, 12)))
+        for spike, of in zip(spikes, inputs, strict=False):
+            named = [f"{name} ({counted(tokens, 'token')})" for name, tokens in of[:MOST_INPUTS]]
+            more = [f"{len(of) - MOST_INPUTS} more"] if len(of) > MOST_INPUTS else []
+            print(fitted(f"\n{_spike_text(spike)}\n    from {', '.join([*named, *more])}"))
+        if spikes:
+            words = ("tokenmill", "inspect", self.path, "--step", str(spikes[0].step))
             print(f"\n{next_text(words)}")
 
 
-def _log_facts(found: Losses, outside: int, spikes: int) -> Iterator[tuple[str, str]]:
-    from tokenmill.reports.losses import RULE
-
-    yield "losses", f"{len(found.steps):,}, of steps {found.steps[0]:,} to {found.steps[-1]:,}"
-    if outside:
-        yield "outside", f"{counted(outside, 'logged step')} not between the first and the state's"
+def _log_facts(found: Losses) -> Iterator[tuple[str, str]]:
+    first, *_, last = [*found.by_step, *found.by_step]
+    yield "losses", f"{len(found.by_step):,}, of steps {first:,} to {last:,} of the loader"
+    if found.outside:
+        yield "outside", f"{counted(found.outside, 'logged step')} that the state does not have"
     if found.repeated:
         yield "repeated", f"{counted(found.repeated, 'step')} logged again; the last loss counts"
     if found.without:
         yield "without", f"{counted(found.without, 'line')} without a step and a loss"
     if found.bad:
         yield "damaged", f"{counted(len(found.bad), 'line')}: {'; '.join(found.bad[:MOST_BAD])}"
-    yield "spikes", f"{spikes:,}: {RULE}"
 
 
-def _spike_values(steps: Steps, spike: Spike, first_step: int) -> dict[str, object]:
-    """A spike by steps of the loader, with the inputs of its documents."""
-    own = range(max(spike.steps.start - first_step, 0), spike.steps.stop - first_step)
-    own = own[: own.index(spike.step - first_step) + 1][-MOST_STEPS:]
-    values = {"step": spike.step - first_step, "logged_step": spike.step, "steps": [*own]}
-    figures = {"loss": spike.loss, "median": spike.median, "score": spike.score}
-    return {**values, **figures, "inputs": steps.tokens_of_inputs(own)}
+def _data_of(spike: Spike) -> range:
+    """The steps whose documents are named: those until the highest loss."""
+    return spike.steps[: spike.steps.index(spike.step) + 1][-MOST_STEPS:]
 
 
-def _spike_text(spike: Spike, values: dict[str, object]) -> str:
-    text = f"step {values['step']:,}: loss {spike.loss:.4g}"
+def _spike_text(spike: Spike) -> str:
+    text, data = f"step {spike.step:,}: loss {spike.loss:.4g}", _data_of(spike)
     if isfinite(spike.score):
         text += f", {spike.score:.1f} deviations above {spike.median:.4g}"
-    steps = values["steps"]
-    assert isinstance(steps, Sequence)
-    return text if len(steps) == 1 else f"{text}; data of steps {steps[0]:,} to {steps[-1]:,}"
+    return text if len(data) == 1 else f"{text}; data of steps {data[0]:,} to {data[-1]:,}"

@@ -145,7 +145,8 @@ def given_facts(found: GivenData) -> Iterator[Fact]:
     """What was given in sum, and how it changed."""
     amount = found.amount
     yield "given", f"{amount.tokens:,} tokens before step {found.step:,}, without padding"
-    yield "", f"{amount.distinct_tokens:,} of them distinct, the rest repeated"
+    repeated = amount.tokens - amount.distinct_tokens
+    yield "", f"{amount.distinct_tokens:,} of them distinct, {repeated:,} repeated"
     yield "documents", f"{amount.documents:,}, {amount.whole_documents:,} of them wholly"
     for first_step, text in found.legs:
         yield f"step {first_step:,}", text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
-from tokenmill.core.records import FloatArray, Int64Array
+from tokenmill.core.records import FloatArray
 from tokenmill.store.files import storage_errors
 
 STEPS = ("step", "global_step", "train/global_step", "trainer/global_step", "iteration", "_step")
@@ -36,20 +36,20 @@ RULE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Losses:
-    """The losses in a log, by step."""
+    """The losses in a log, by step of the loader, counted from 0."""
 
-    steps: Int64Array
-    """Shape (n,), ascending, as the log counts them."""
-    losses: FloatArray
-    """Shape (n,); NaN and infinity if they were logged."""
-    without: int
+    by_step: dict[int, float]
+    """NaN and infinity if they were logged."""
+    outside: int = 0
+    """Logged steps that are not among those of the run."""
+    without: int = 0
     """Lines without a step and a loss, such as those of an evaluation."""
-    bad: list[str]
-    """What is wrong with lines that cannot be read, with their numbers."""
-    repeated: int
+    repeated: int = 0
     """Steps that were logged again, as after a restart; the last loss counts."""
+    bad: list[str] = field(default_factory=list)
+    """What is wrong with lines that cannot be read, with their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,102 +67,88 @@ class Spike:
     """How many standard deviations the highest one is above the median."""
 
 
-def read_losses(path: str | Path) -> Losses:
+def read_losses(path: str | Path, first_step: int, num_steps: int) -> Losses:
     """Read a log as JSON Lines, or as CSV that W&B or TensorBoard exported.
 
+    Args:
+        path: the log.
+        first_step: the number that it gives to the first step.
+        num_steps: number of steps of the run.
+
     Raises:
-        UserError: there is no such file, or it has no losses.
+        UserError: there is no such file, it has no losses of the run, or those of several runs.
         StorageError: it cannot be read.
     """
     place = local_path(path, "the losses")
     if not place.is_file():
         raise UserError("cannot find the losses", where=str(place), why="no such file")
-    found: dict[int, float] = {}
-    bad: list[str] = []
-    num_without = num_repeated = 0
+    found = Losses({})
     with storage_errors("read the losses", place), place.open(errors="replace", newline="") as file:
-        first = file.readline().lstrip("\ufeff")
-        lines = chain([first], file)
-        is_json = first.lstrip().startswith("{")
-        records = _json_lines(lines) if is_json else _csv_lines(lines, str(place))
-        for number, record in records:
-            if isinstance(record, str):
-                bad.append(f"line {number}: {record}")
-                continue
-            step, loss = record
-            if step in ("", None) or loss in ("", None):
-                num_without += 1
-                continue
-            try:
-                at, value = float(step), float(loss)
-                if at != int(at) or at < 0:
-                    raise ValueError
-            except (TypeError, ValueError, OverflowError):
-                bad.append(f"line {number}: step {step!r} and loss {loss!r}")
-                continue
-            num_repeated += int(at) in found
-            found[int(at)] = value
-    if not found:
+        for number, values in _records(file, str(place)):
+            step, loss = (_first(values, names) for names in (STEPS, LOSSES))
+            if "problem" in values:
+                found.bad.append(f"line {number}: {values['problem']}")
+            elif step in ("", None) or loss in ("", None):
+                found.without += 1
+            elif (pair := _numbers(step, loss)) is None:
+                found.bad.append(f"line {number}: step {step!r} and loss {loss!r}")
+            elif not 0 <= pair[0] - first_step < num_steps:
+                found.outside += 1
+            else:
+                found.repeated += pair[0] - first_step in found.by_step
+                found.by_step[pair[0] - first_step] = pair[1]
+    if not found.by_step:
         names = f"steps are named {', '.join(STEPS)}; losses {', '.join(LOSSES)}"
-        why = bad[0] if bad else f"{num_without} lines without a step and a loss"
-        raise UserError("the log has no losses", where=str(place), why=why, hint=names)
-    steps = sorted(found)
-    losses = np.array([found[step] for step in steps])
-    return Losses(np.array(steps, np.int64), losses, num_without, bad, num_repeated)
+        why = f"{found.outside} of other steps, {found.without} lines without a step and a loss"
+        why = "; ".join([why, *found.bad[:1]])
+        raise UserError("the log has no losses of the run", where=str(place), why=why, hint=names)
+    found.by_step = dict(sorted(found.by_step.items()))
+    return found
 
 
-def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each line, with its step and loss, or with what is wrong."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield number, f"no JSON: {error}"
-            continue
-        if not isinstance(values, dict):
-            yield number, "no object"
-            continue
-        known = {name.lower(): value for name, value in values.items()}
-        yield number, (_first(known, STEPS), _first(known, LOSSES))
-
-
-def _csv_lines(lines: Iterable[str], where: str) -> Iterator[tuple[int, Any]]:
-    """Yield the same of the lines of a CSV.
-
-    Raises:
-        UserError: it has no column of steps or losses, or several.
-    """
-    reader = csv.reader(lines)
+def _records(file: Iterable[str], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of each line, and its values by name, or its `problem`."""
+    lines = iter(file)
+    first = next(lines, "").lstrip("\ufeff")
+    if first.lstrip().startswith("{"):
+        for number, line in enumerate(chain([first], lines), 1):
+            if line.strip():
+                yield number, _parsed(line)
+        return
+    names = [name.rpartition(" - ")[2].strip().lower() for name in next(csv.reader([first]), [])]
+    if any(names.count(name) > 1 for name in LOSSES):
+        hint = "export one run only"
+        raise UserError("the CSV has several runs", where=where, why=first.strip(), hint=hint)
+    rows = csv.reader(lines)
     try:
-        header = [name.rpartition(" - ")[2].strip().lower() for name in next(reader, [])]
-        step, loss = (_column(header, names, where) for names in (STEPS, LOSSES))
-        for row in reader:
-            if len(row) != len(header):
-                if row:
-                    yield reader.line_num, f"{len(row)} cells, and the header has {len(header)}"
-                continue
-            yield reader.line_num, (row[step], row[loss])
+        for row in rows:
+            problem = {"problem": f"{len(row)} cells, and the header has {len(names)}"}
+            values = dict(zip(names, row, strict=False))
+            yield rows.line_num + 1, values if len(row) in (0, len(names)) else problem
     except csv.Error as error:
         raise UserError("the CSV cannot be read", where=where, why=str(error)) from error
 
 
-def _column(header: Sequence[str], names: Sequence[str], where: str) -> int:
-    """The only column with the first name that the header has."""
-    name = next((name for name in names if name in header), None)
-    if name is None:
-        why = f"its columns are {', '.join(header)}"
-        raise UserError(f"the CSV has no column {names[0]!r}", where=where, why=why)
-    if header.count(name) > 1:
-        why = f"{header.count(name)} columns are {name!r}"
-        hint = "export one run only"
-        raise UserError("the CSV has several runs", where=where, why=why, hint=hint)
-    return header.index(name)
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {"problem": f"no JSON: {error}"}
+    if not isinstance(values, dict):
+        return {"problem": "no object"}
+    return {name.lower(): value for name, value in values.items()}
 
 
 def _first(values: dict[str, Any], names: Sequence[str]) -> Any:
     return next((values[name] for name in names if name in values), None)
+
+
+def _numbers(step: Any, loss: Any) -> tuple[int, float] | None:
+    """Return a step and a loss as numbers; None if they are none."""
+    try:
+        return (int(float(step)), float(loss)) if float(step).is_integer() else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def find_spikes(found: Losses) -> list[Spike]:
@@ -170,7 +156,7 @@ def find_spikes(found: Losses) -> list[Spike]:
 
     Logged losses in a row that are that far above are one spike.
     """
-    steps, losses = found.steps, found.losses
+    steps, losses = [*found.by_step], np.array([*found.by_step.values()])
     scores, medians = np.full((2, len(losses)), np.inf)
     finite = np.isfinite(losses)
     scores[finite], medians[finite] = _scores(losses[finite])
@@ -178,12 +164,12 @@ def find_spikes(found: Losses) -> list[Spike]:
     spikes = []
     for first, stop in edges.reshape(-1, 2).tolist():
         top = first + int(np.argmax(scores[first:stop]))
-        begin = int(steps[first - 1]) + 1 if first else int(steps[0])
+        begin = steps[first - 1] + 1 if first else steps[0]
         spikes.append(
             Spike(
-                step=int(steps[top]),
+                step=steps[top],
                 loss=float(losses[top]),
-                steps=range(begin, int(steps[stop - 1]) + 1),
+                steps=range(begin, steps[stop - 1] + 1),
                 median=float(medians[top]),
                 score=float(scores[top]),
             )
