@@ -245,6 +245,9 @@ def test_a_statement_says_what_went_in_and_what_is_not_known(licensed: Dataset) 
     assert "| texts.jsonl | 4 | 4 | 14 | 19 |" in lines
     assert "| cc-by | 2 | 2 | 6 | 8 |" in lines
     assert "- nothing" in lines
+    html = found._repr_html_()
+    assert "19 tokens before step 4" in html
+    assert html.count("<tr>") == 6
     manifest = licensed.manifest
     assert f"- Tokenizer: huggingface, SHA-256 `{manifest.tokenizer.sha256}`" in lines
     assert f"| {licensed.location} | `{manifest.dataset_id}` | 4 | 14 |" in lines
