@@ -55,7 +55,7 @@ def test_shares_and_sizes_change_and_a_source_comes_and_ends(corpus: Path) -> No
     more.load_state_dict(json.loads(Path("more.json").read_text()))
     Path("later.json").write_text(json.dumps(more.state_dict(5)))
     words = ("--end", "code", "--source", "math=code:rows-8", "--share", "math=50%")
-    sizes = ("--global-batch-size", "5:8,7:1k")
+    sizes = ("--global-batch-size", "0:8,7:1k")
     # It is the same plan, so it is the same source with another name.
     assert told("later.json", "--out", "last.json", *words, *sizes)[1:] == [
         "      step 0  web 50.0%, math 50.0%; 4 rows in a global batch",

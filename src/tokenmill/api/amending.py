@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.load.legs import LegSource, amended, other_plan, sources_of, with_shares
 from tokenmill.load.state import checked_state
 from tokenmill.load.steps.batch_size import BatchSize
+from tokenmill.load.steps.mixture import names_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +67,12 @@ def amend(
         raise UserError("nothing to amend", hint="give shares, sources, a plan or a batch size")
     if sources is not None and plan is not None:
         raise UserError("give sources or a plan", why="a run is of one plan, or of a mixture")
+    if dataset is not None and plan is None:
+        raise UserError("the dataset has no plan", hint="name a plan of it: plan=...")
     new = sources_of(found)
     if sources is not None:
-        new = [LegSource.of(source) for source in sources]
+        named = zip(sources, names_of(sources), strict=True)
+        new = [LegSource.of(replace(source, name=name)) for source, name in named]
     elif plan is not None:
         new = [other_plan(new, dataset, plan)]
     if shares is not None:

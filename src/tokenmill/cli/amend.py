@@ -24,7 +24,7 @@ class Amend(Command, kw_only=True):
 examples:
   tokenmill amend state.json --out next.json --share code=0.3
   tokenmill amend state.json --out next.json --global-batch-size 128
-  tokenmill amend state.json --out next.json --global-batch-size 5000:64,9000:128
+  tokenmill amend state.json --out next.json --global-batch-size 0:64,9000:128
   tokenmill amend state.json --out next.json --source math=math/:best-fit-4096 --share math=0.1
   tokenmill amend state.json --out next.json --dataset cleaned/ --plan rest-8192"""
 
@@ -72,6 +72,8 @@ examples:
         if not any(given):
             hint = "give at least one of the options in tokenmill amend --help"
             raise UserError("nothing to amend", hint=hint)
+        if self.dataset is not None and self.plan is None:
+            raise UserError("the dataset has no plan", hint="name a plan of it: --plan")
         size = BatchSize.of(*sizes) if any(sizes) else None
         found = amended(state, self._sources(state), size, self.when_one_ends)
         write_state(found, self.out)
@@ -82,14 +84,14 @@ examples:
 
     def _sources(self, state: LoaderState) -> list[LegSource]:
         """The sources of the new leg."""
-        from tokenmill.load.legs import name_of, named_plan, other_plan, sources_of, with_shares
+        from tokenmill.load.legs import by_name, named_plan, other_plan, sources_of, with_shares
 
         if self.plan is not None:
             if self.source or self.end or self.share:
                 hint = "for a mixture, give --source NAME=DATASET:PLAN"
                 raise UserError("--plan cannot be combined with sources and shares", hint=hint)
             return [other_plan(sources_of(state), self.dataset, self.plan)]
-        found = {name_of(each.state): each for each in sources_of(state)}
+        found = by_name(sources_of(state))
         for name in self.end:
             if found.pop(name, None) is None:
                 why = f"they are {', '.join(map(repr, found))}"

@@ -35,6 +35,7 @@ from tokenmill.load.sources import Sources
 from tokenmill.load.state import LoaderState, check_state
 from tokenmill.load.stats import Meter, Timed
 from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
+from tokenmill.load.steps.chain import Chain
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 from tokenmill.store.dataset import Dataset
 
@@ -343,15 +344,14 @@ class Batches:
     def _enter(self, state: LoaderState, datasets: Sequence[Dataset] = ()) -> None:
         """Go on from a state that fits."""
         sources, schedule = self._made_of
-        self._run = None
         if state.legs:
             state = with_epochs(state, schedule.source_epochs)
-            self._run = state
             known = [*datasets, *self._sources.known]
             sources = sources.of_run(state.sources, state.legs[-1].sources, known)
             schedule = chain_of(state, sources)
         if state.step > (state.legs[-1].first_step if state.legs else -1):
             schedule.resume(state.step, state.progress)
+        self._run = state if state.legs else None
         self._sources, self.schedule = sources, schedule
         self._ahead = ReadAhead(sources, schedule)
         self.step, self.meter.place = state.step, None
@@ -379,6 +379,10 @@ class Batches:
         if step > (found.legs[-1].first_step if found.legs else -1):
             progress = self.schedule.progress(step)
             found = msgspec.structs.replace(found, progress=progress)
+        if found.legs and isinstance(self.schedule, Chain):
+            given = self.schedule.given(len(found.legs) - 1)
+            last = msgspec.structs.replace(found.legs[-1], given=list(given))
+            found = msgspec.structs.replace(found, legs=[*found.legs[:-1], last])
         return found
 
     def _label_options(self) -> dict[str, Any]:

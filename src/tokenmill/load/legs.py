@@ -54,6 +54,7 @@ def _schedule_of(sources: Sources, seed: int, leg: Leg, given: Sequence[Given]) 
     order, numbers = leg.order, leg.sources
     readers = [sources[number] for number in numbers]
     size = decoded(leg.global_batch, BatchSize, "a loader")
+    checked_ramp(size.points)
     own = [given[number] if number < len(given) else Given() for number in numbers]
     start = Start(
         step=leg.first_step,
@@ -183,7 +184,7 @@ def with_shares(sources: list[LegSource], shares: Mapping[str, float]) -> list[L
     """
     if sources[0].share is None and len(sources) == 1:
         raise UserError("the run is no mixture", hint="add a source: --source, or sources=[...]")
-    found = {name_of(each.state): each for each in sources}
+    found = by_name(sources)
     for name, share in shares.items():
         if name not in found:
             why = f"they are {', '.join(map(repr, found))}"
@@ -192,6 +193,19 @@ def with_shares(sources: list[LegSource], shares: Mapping[str, float]) -> list[L
     if not any(value > 0 for each in found.values() for _, value in each.share or []):
         raise UserError("at least one share must be above 0")
     return [replace(each, share=each.share or [(0, 1.0)]) for each in found.values()]
+
+
+def by_name(sources: Sequence[LegSource]) -> dict[str, LegSource]:
+    """Return sources by their names.
+
+    Raises:
+        UserError: two have the same name.
+    """
+    found = {name_of(each.state): each for each in sources}
+    if len(found) < len(sources):
+        why = f"they are {', '.join(repr(name_of(each.state)) for each in sources)}"
+        raise UserError("two sources have the same name", why=why, hint="give each another name")
+    return found
 
 
 def other_plan(
@@ -262,7 +276,7 @@ def amended(
     if global_batch is not None:
         size = global_batch
         for each in (size.rows, size.tokens):
-            checked_ramp(each or 1, state.step)
+            checked_ramp(each or 1)
     order = {"shuffle": state.order.get("shuffle", "global")}
     if sources[0].share is not None:
         order |= {
@@ -270,6 +284,9 @@ def amended(
             "shares": [[list(point) for point in source.share or ()] for source in sources],
             "tokens": [source.tokens for source in sources],
         }
+    elif when_one_ends is not None:
+        why = "a plan alone ends with its last epoch"
+        raise UserError("when_one_ends is an option of mixtures", why=why)
     epochs = [source.epochs for source in sources]
     new = Leg(
         first_step=state.step,
@@ -331,7 +348,8 @@ def at_step(state: LoaderState, step: int, ranks: int) -> LoaderState:
     """Return the state of an amended run at another step, without progress."""
     legs = [leg for leg in state.legs if leg.first_step <= step]
     last, sources = legs[-1], state.sources
-    if len(legs) == 1 and last.sources == [*range(len(last.sources))]:  # before all amendments
+    is_first = len(legs) == 1 and last.sources == [*range(len(last.sources))]
+    if is_first and not last.set_shares:  # before all amendments
         legs, sources = [], sources[: len(last.sources)]
     return msgspec.structs.replace(
         state,

@@ -22,7 +22,7 @@ from tokenmill.core.values import counted
 from tokenmill.load.legs import given_by, name_of
 from tokenmill.load.sources import open_source
 from tokenmill.load.state import LegOrder, LoaderState, SourceState, checked_state, read_state
-from tokenmill.load.steps.order import orders_by_length
+from tokenmill.load.steps.order import check_rows, orders_by_length
 from tokenmill.load.steps.schedule import seed_of_source
 from tokenmill.packing.rest import REST_OF, Given, Rest, RestOf
 from tokenmill.store.dataset import Dataset
@@ -116,9 +116,7 @@ def position_in(
     seed, shuffle = seed_of_source(state.seed, number), LegOrder.of(state.order).shuffle
     sizes = [order.size for _, order, _ in orders_by_length(plan, seed, shuffle)]
     rows = given[number].rows if number < len(given) and given[number].rows else [0] * len(sizes)
-    if len(rows) != len(sizes):
-        why = f"it gives the rows of {counted(len(rows), 'length')}; the plan has {len(sizes)}"
-        raise UserError("not the state of a loader", where=str(plan.folder), why=why)
+    check_rows(rows, sizes, plan)
     epoch, taken = _in_epoch(rows, sizes)
     at = RestOf(
         plan=plan.manifest.plan_id,

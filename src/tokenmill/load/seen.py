@@ -13,7 +13,7 @@ from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
 from tokenmill.load.state import LegOrder, LoaderState
 from tokenmill.load.steps.chain import Chain
-from tokenmill.load.steps.order import Order, orders_by_length, own_sequences
+from tokenmill.load.steps.order import Order, check_rows, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import Uses, seed_of_source
 from tokenmill.store.dataset import Dataset
 
@@ -82,6 +82,7 @@ class Seen:
         """Return how often each sequence of a source was given, shape (n,)."""
         times = np.zeros(len(sequences), np.int64)
         orders = self._orders(source) if self.rows[source] else []
+        check_rows(self.rows[source], orders, self.batches.reader(source).plan)
         for (_, order, members), rows in zip(orders, self.rows[source], strict=True):
             at, own = own_sequences(members, sequences)
             epochs, rest = divmod(rows, order.size)

@@ -25,6 +25,9 @@ MOST_BYTES = 64 << 20
 """Most bytes of a state that is read from a file."""
 T = TypeVar("T")
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Ramp = list[Annotated[list[Count], Meta(min_length=2, max_length=2)]]
+GlobalBatch = dict[str, Count | Ramp | None]
+"""Size in rows or in tokens: a number, or points (step, size) of a ramp."""
 
 
 class SourceState(
@@ -79,11 +82,10 @@ class LegOrder(
         values = dict(order)
         points = values.get("shares", [])
         if isinstance(points, list):
-            values["shares"] = [
-                each[0][1] if isinstance(each, list) and len(each) == 1 else each for each in points
-            ]
-        if not any(values.get("tokens", [])):
-            values.pop("tokens", None)
+            values["shares"] = [_short(each) for each in points]
+        tokens = values.get("tokens")
+        if isinstance(tokens, list) and not any(tokens):
+            del values["tokens"]
         return decoded(values, LegOrder, "a loader")
 
     def as_values(self) -> dict[str, Any]:
@@ -101,6 +103,14 @@ class LegOrder(
         return [each if isinstance(each, list) else [(0, each)] for each in self.shares]
 
 
+def _short(share: Any) -> Any:
+    """Return a constant share for a single point at step 0, and all else as it is."""
+    match share:
+        case [[0, value]]:
+            return value
+    return share
+
+
 class Leg(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -109,7 +119,7 @@ class Leg(
     first_step: Count
     sources: Annotated[list[Count], Meta(min_length=1)]
     """Numbers among the sources of the run."""
-    global_batch: dict[str, Any]
+    global_batch: GlobalBatch
     order: LegOrder
     epochs: list[Annotated[int, Meta(ge=1)] | None] = []
     """Epochs after which each source ends; None: never. Empty: one each."""
@@ -128,8 +138,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: int = STATE_VERSION
     step: Count
     seed: int
-    global_batch: dict[str, Any]
-    """Size in rows or in tokens: a number, or points (step, size) of a ramp."""
+    global_batch: GlobalBatch
     sources: Annotated[list[SourceState], Meta(min_length=1)]
     """All sources of the run, in the order in which legs name them first."""
     order: dict[str, Any]

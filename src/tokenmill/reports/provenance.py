@@ -52,7 +52,8 @@ def provenance_of(
         VerificationError: a plan or a dataset is damaged.
     """
     seen = Seen(state, datasets)
-    sources = [_source(seen, number) for number in range(len(state.sources))]
+    numbers = sorted({number for leg in legs_of(state) for number in leg.sources})
+    sources = [_source(seen, number) for number in numbers]
     homes: dict[str, tuple[Dataset, list[tuple[_Source, int]]]] = {}
     for source in sources:
         first = 0

@@ -161,20 +161,20 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return known_ranks(self.rank, self.world_size)
 
 
-def checked_ramp(size: int | Ramp, first_step: int = 0) -> int | Ramp:
-    """Return a batch size that is valid from a step on.
+def checked_ramp(size: int | Ramp) -> int | Ramp:
+    """Return a batch size, if it is valid from step 0 on.
 
     Raises:
-        UserError: it is a ramp without a size for that step, or its points are not sorted by step.
+        UserError: it is a ramp without a size for step 0, or its points are not sorted by step.
     """
     if isinstance(size, int):
         return size
     steps = [step for step, _ in size]
-    if not steps or steps != sorted(set(steps)) or steps[0] > first_step:
+    if not steps or steps != sorted(set(steps)) or steps[0]:
         raise UserError(
             "the points of a batch size must be sorted by step",
-            why=f"got {size!r}, for the steps from {first_step} on",
-            hint=f"the first point must be at step {first_step} or before it",
+            why=f"got {size!r}",
+            hint="the first point must be at step 0, also if the run is amended later",
         )
     return size
 

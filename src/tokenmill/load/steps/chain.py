@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tokenmill.core.errors import UserError
 from tokenmill.load.state import Count, Given, Leg, decoded
 from tokenmill.load.steps.mixture import MixtureProgress
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
@@ -138,6 +139,8 @@ def given_after(
     if "lags" in progress:
         mixed = decoded(progress, MixtureProgress, "a mixture")
         lists = numbers, mixed.rows, mixed.tokens, mixed.lags
+        if {len(each) for each in lists} != {len(numbers)}:
+            raise UserError("the state belongs to another mixture")
         for number, num_rows, tokens, lag in zip(*lists, strict=True):
             found[number] = Given([num_rows], tokens, lag)
     else:

@@ -149,9 +149,7 @@ class MixtureSchedule(Schedule):
             Order(steps_of(source.plan), seed_of_source(self.seed, number), self.shuffle)
             for number, source in zip(start.numbers, self.sources, strict=True)
         ]
-        names = [source.name or str(number) for number, source in enumerate(self.sources)]
-        is_unique = len({*names}) == len(names)
-        self.source_names = names if is_unique else [str(number) for number in range(len(names))]
+        self.source_names = names_of(self.sources)
         rows = [sum(given) for given in start.rows]
         self._first = MixtureProgress(
             step=start.step, rows=rows, tokens=start.tokens, lags=start.lags
@@ -352,7 +350,8 @@ class MixtureSchedule(Schedule):
         source, now = self.sources[number], self._progress
         most = ENDLESS if source.epochs is None else source.epochs * self._orders[number].size
         budget = ENDLESS if source.tokens is None else source.tokens - now.tokens[number]
-        return max(most - now.rows[number], 0), max(budget, 0)
+        left = max(most - now.rows[number], 0), max(budget, 0)
+        return min(left[0], ENDLESS), min(left[1], ENDLESS)
 
     def _shares(self, step: int) -> Int64Array:
         """Return the shares at a step, shape (num_sources,). They add up to WHOLE, or to 0."""
@@ -427,6 +426,12 @@ def checked_points(share: float | Points, where: str) -> list[tuple[int, float]]
         why = f"got {share!r}"
         raise UserError(f"a share must be between 0 and {MAX_SHARE:g}", where=where, why=why)
     return pairs
+
+
+def names_of(sources: Sequence[MixtureSource]) -> list[str]:
+    """Return the names of sources, or their numbers: of one without a name, or if two are equal."""
+    names = [source.name or str(number) for number, source in enumerate(sources)]
+    return names if len({*names}) == len(names) else [str(number) for number in range(len(names))]
 
 
 def points(source: MixtureSource) -> list[tuple[int, float]]:

@@ -7,6 +7,7 @@ Sequences at the end of a window that do not fill a group come last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -16,6 +17,7 @@ import xxhash
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import BoolArray, FloatArray, Int64Array
+from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import BlockPermutation, Permutation
 from tokenmill.load.rows.reader import plan_row_lengths
@@ -205,6 +207,13 @@ def orders_by_length(
         order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
         orders.append((row_length, order, members))
     return orders
+
+
+def check_rows(rows: Sequence[int], orders: Sequence[object], plan: Plan) -> None:
+    """Raise a UserError if a state does not give a number of rows for each order of a plan."""
+    if len(rows) != len(orders):
+        why = f"it gives the rows of {counted(len(rows), 'length')}; the plan has {len(orders)}"
+        raise UserError("not the state of a loader", where=str(plan.folder), why=why)
 
 
 def own_sequences(

@@ -21,7 +21,7 @@ from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import Permutation
 from tokenmill.load.steps.batch_size import BatchSize
-from tokenmill.load.steps.order import Order, Shuffle, orders_by_length, own_sequences
+from tokenmill.load.steps.order import Order, Shuffle, check_rows, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import (
     GlobalBatch,
     Schedule,
@@ -292,6 +292,7 @@ def _series_of(
 ) -> Iterator[_Series]:
     orders = orders_by_length(plan, seed, shuffle)
     given = start.rows[0] or [0] * len(orders)
+    check_rows(given, orders, plan)
     for (row_length, order, members), rows in zip(orders, given, strict=True):
         yield _Series(row_length, size, order, members, start.step, rows)
 
