@@ -336,7 +336,7 @@ class Batches:
             UserError: there is no such source, a share is invalid, or this is no mixture.
         """
         state = self._state(self.step)
-        if "shares" not in state.order:
+        if not state.order.shares:
             raise UserError("cannot set shares", why="the loader is not one of a mixture")
         changed = with_shares(sources_of(state), shares)
         self._enter(amended(state, changed, set_shares=True))
@@ -363,7 +363,7 @@ class Batches:
         return LoaderState(
             step=step or 0,
             seed=self._seed,
-            global_batch=self._size.as_values(),
+            global_batch=self._size,
             sources=sources.states,
             order=schedule.identity(),
             labels=self._label_options(),

@@ -24,8 +24,8 @@ def describe_leg(state: LoaderState, leg: Leg) -> str:
         ]
     else:
         parts = [f"{name_of(each)} (plan {each.plan_name})" for each in sources]
-    given = ((unit, size) for unit, size in leg.global_batch.items() if size)
-    unit, size = next(given, ("rows", 0))
-    sizes = [[0, size]] if isinstance(size, int) else size
-    batch = ", then ".join(counted(each, unit.removesuffix("s")) for _, each in sizes)
+    unit = "rows" if leg.global_batch.rows else "tokens"
+    batch = ", then ".join(
+        counted(each, unit.removesuffix("s")) for _, each in leg.global_batch.points
+    )
     return f"{', '.join(parts)}; {batch} in a global batch"

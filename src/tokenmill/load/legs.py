@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -15,10 +16,8 @@ from tokenmill.load.sources import Sources
 from tokenmill.load.state import (
     Given,
     Leg,
-    LegOrder,
     LoaderState,
     SourceState,
-    decoded,
     describe_plan,
 )
 from tokenmill.load.steps.batch_size import BatchSize, checked_ramp
@@ -31,7 +30,13 @@ from tokenmill.load.steps.mixture import (
 )
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.plan_schedule import PlanSchedule
-from tokenmill.load.steps.schedule import Schedule, Start, seed_of_source, token_counts
+from tokenmill.load.steps.schedule import (
+    OrderIdentity,
+    Schedule,
+    Start,
+    seed_of_source,
+    token_counts,
+)
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
 
@@ -53,7 +58,7 @@ def _schedule_of(sources: Sources, seed: int, leg: Leg, given: Sequence[Given]) 
     """Return the steps of a leg."""
     order, numbers = leg.order, leg.sources
     readers = [sources[number] for number in numbers]
-    size = decoded(leg.global_batch, BatchSize, "a loader")
+    size = leg.global_batch
     checked_ramp(size.points)
     own = [given[number] if number < len(given) else Given() for number in numbers]
     start = Start(
@@ -63,20 +68,20 @@ def _schedule_of(sources: Sources, seed: int, leg: Leg, given: Sequence[Given]) 
         tokens=[0] * len(own),
         lags=[each.lag for each in own],
     )
-    shuffle, epochs = order.shuffle, leg.epochs or [1] * len(numbers)
+    shuffle = order.shuffle or "global"
     if not order.shares:
-        plan = readers[0].plan
-        return PlanSchedule(plan, size, seed=seed, shuffle=shuffle, epochs=epochs[0], start=start)
+        plan, epochs = readers[0].plan, leg.epochs[0]
+        return PlanSchedule(plan, size, seed=seed, shuffle=shuffle, epochs=epochs, start=start)
     start.tokens[:] = [
         _tokens_of(each, reader.plan, _order_of(reader.plan, seed, number, shuffle))
         for each, reader, number in zip(own, readers, numbers, strict=True)
     ]
-    lists = numbers, order.points, epochs, order.tokens or [None] * len(numbers)
+    lists = numbers, order.points, leg.epochs, order.tokens or [None] * len(numbers)
     mixed = [
         LegSource(sources.states[number], share, most, tokens).opened(reader.dataset, reader.plan)
         for reader, number, share, most, tokens in zip(readers, *lists, strict=True)
     ]
-    return MixtureSchedule(mixed, size, seed, shuffle, order.when_one_ends, start)
+    return MixtureSchedule(mixed, size, seed, shuffle, order.when_one_ends or "stop", start)
 
 
 def _order_of(plan: Plan, seed: int, number: int, shuffle: Shuffle) -> Order:
@@ -166,8 +171,8 @@ def sources_of(state: LoaderState) -> list[LegSource]:
     Raises:
         UserError: the state contradicts itself.
     """
-    order, count = LegOrder.of(state.order), len(state.present)
-    epochs = (state.legs[-1].epochs if state.legs else state.epochs) or [1] * count
+    order, count = state.order, len(state.present)
+    epochs = state.epochs or [1] * count
     if not order.shares:
         return [LegSource(state.present[0], None, epochs[0])]
     lists = state.present, order.points, epochs, order.tokens or [None] * count
@@ -245,7 +250,7 @@ def amended(
     state: LoaderState,
     sources: Sequence[LegSource],
     global_batch: BatchSize | None = None,
-    when_one_ends: str | None = None,
+    when_one_ends: Literal["stop", "go on"] | None = None,
     *,
     set_shares: bool = False,
 ) -> LoaderState:
@@ -272,28 +277,26 @@ def amended(
         number = _number_in(table, source.state, numbers)
         table[number : number + 1] = [source.state]
         numbers.append(number)
-    size = decoded(state.global_batch, BatchSize, "a loader")
     if global_batch is not None:
-        size = global_batch
-        for each in (size.rows, size.tokens):
+        for each in (global_batch.rows, global_batch.tokens):
             checked_ramp(each or 1)
-    order = {"shuffle": state.order.get("shuffle", "global")}
+    order = OrderIdentity(shuffle=state.order.shuffle)
     if sources[0].share is not None:
-        order |= {
-            "when_one_ends": when_one_ends or state.order.get("when_one_ends", "stop"),
-            "shares": [[list(point) for point in source.share or ()] for source in sources],
-            "tokens": [source.tokens for source in sources],
-        }
+        order = OrderIdentity.of_mixture(
+            state.order.shuffle or "global",
+            when_one_ends or state.order.when_one_ends or "stop",
+            [source.share or [] for source in sources],
+            [source.tokens for source in sources],
+        )
     elif when_one_ends is not None:
         why = "a plan alone ends with its last epoch"
         raise UserError("when_one_ends is an option of mixtures", why=why)
-    epochs = [source.epochs for source in sources]
     new = Leg(
         first_step=state.step,
         sources=numbers,
-        epochs=_kept(epochs),
-        global_batch=size.as_short_values(),
-        order=LegOrder.of(order),
+        epochs=[source.epochs for source in sources],
+        global_batch=global_batch or state.global_batch,
+        order=order,
         given=given,
         ranks=state.ranks,
         set_shares=set_shares,
@@ -301,8 +304,8 @@ def amended(
     return msgspec.structs.replace(
         state,
         sources=table,
-        epochs=epochs,
-        global_batch=size.as_values(),
+        epochs=new.epochs,
+        global_batch=new.global_batch,
         order=order,
         progress={},
         legs=[*legs, new],
@@ -314,16 +317,11 @@ def only_leg(state: LoaderState) -> Leg:
     return Leg(
         first_step=0,
         sources=[*range(len(state.sources))],
-        epochs=_kept(state.epochs),
-        global_batch=decoded(state.global_batch, BatchSize, "a loader").as_short_values(),
-        order=LegOrder.of(state.order),
+        epochs=state.epochs or [1] * len(state.sources),
+        global_batch=state.global_batch,
+        order=state.order,
         ranks=state.ranks,
     )
-
-
-def _kept(epochs: list[int | None]) -> list[int | None]:
-    """Return epochs as a leg has them."""
-    return [] if {*epochs} <= {1} else epochs
 
 
 def _number_in(table: Sequence[SourceState], source: SourceState, taken: Sequence[int]) -> int:
@@ -354,11 +352,11 @@ def at_step(state: LoaderState, step: int, ranks: int) -> LoaderState:
     return msgspec.structs.replace(
         state,
         step=step,
-        global_batch=decoded(last.global_batch, BatchSize, "a loader").as_values(),
+        global_batch=last.global_batch,
         sources=sources,
-        order=last.order.as_values(),
+        order=last.order,
         progress={},
-        epochs=last.epochs or [1] * len(last.sources),
+        epochs=last.epochs,
         ranks=ranks,
         legs=legs,
     )
@@ -366,5 +364,5 @@ def at_step(state: LoaderState, step: int, ranks: int) -> LoaderState:
 
 def with_epochs(state: LoaderState, epochs: list[int | None]) -> LoaderState:
     """Return an amended state whose last leg ends after other epochs."""
-    last = msgspec.structs.replace(state.legs[-1], epochs=_kept(epochs))
+    last = msgspec.structs.replace(state.legs[-1], epochs=epochs)
     return msgspec.structs.replace(state, epochs=epochs, legs=[*state.legs[:-1], last])

@@ -19,7 +19,7 @@ from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
 from tokenmill.load.legs import sources_of
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.sources import open_source
-from tokenmill.load.state import LegOrder, LoaderState, decoded
+from tokenmill.load.state import LoaderState, decoded
 from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
 from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
@@ -134,9 +134,8 @@ def open_run(state: LoaderState, datasets: Sequence[Dataset] = ()) -> Batches:
     if "fill_in_middle" in labels:
         options["fill_in_middle"] = FillInMiddle.of_identity(labels.pop("fill_in_middle"))
     options |= labels
-    order = LegOrder.of(state.order)
-    options["shuffle"] = order.shuffle
-    size = decoded(state.global_batch, BatchSize, "a loader")
+    order, size = state.order, state.global_batch
+    options["shuffle"] = order.shuffle or "global"
     options |= {"global_batch_size": size.rows} if size.rows else {"tokens_per_batch": size.tokens}
     sources = sources_of(state)
     opened: list[Dataset] = list(datasets)
@@ -146,7 +145,7 @@ def open_run(state: LoaderState, datasets: Sequence[Dataset] = ()) -> Batches:
         opened.append(dataset)
         mixed.append(source.opened(dataset, plan))
     if order.shares:
-        batches = mix_batches(mixed, when_one_ends=order.when_one_ends, **options)
+        batches = mix_batches(mixed, when_one_ends=order.when_one_ends or "stop", **options)
     else:
         only = mixed[0]
         batches = open_batches(only.dataset, only.plan, epochs=only.epochs, **options)

@@ -21,7 +21,7 @@ from tokenmill.core.records import BoolArray
 from tokenmill.core.values import counted
 from tokenmill.load.legs import given_by, name_of
 from tokenmill.load.sources import open_source
-from tokenmill.load.state import LegOrder, LoaderState, SourceState, checked_state, read_state
+from tokenmill.load.state import LoaderState, SourceState, checked_state, read_state
 from tokenmill.load.steps.order import check_rows, orders_by_length
 from tokenmill.load.steps.schedule import seed_of_source
 from tokenmill.packing.rest import REST_OF, Given, Rest, RestOf
@@ -113,7 +113,7 @@ def position_in(
         raise _elsewhere(problems[0].what, problems[0])
     number = _chosen(state, found, source)
     dataset, plan = found[number]
-    seed, shuffle = seed_of_source(state.seed, number), LegOrder.of(state.order).shuffle
+    seed, shuffle = seed_of_source(state.seed, number), state.order.shuffle or "global"
     sizes = [order.size for _, order, _ in orders_by_length(plan, seed, shuffle)]
     rows = given[number].rows if number < len(given) and given[number].rows else [0] * len(sizes)
     check_rows(rows, sizes, plan)

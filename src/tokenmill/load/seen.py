@@ -11,7 +11,7 @@ import numpy as np
 from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
-from tokenmill.load.state import LegOrder, LoaderState
+from tokenmill.load.state import LoaderState
 from tokenmill.load.steps.chain import Chain
 from tokenmill.load.steps.order import Order, check_rows, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import Uses, seed_of_source
@@ -93,7 +93,7 @@ class Seen:
     def _orders(self, source: int) -> list[tuple[int, Order, Int64Array | None]]:
         if source not in self._known_orders:
             seed = seed_of_source(self.state.seed, source)
-            shuffle = LegOrder.of(self.state.order).shuffle
+            shuffle = self.state.order.shuffle or "global"
             plan = self.batches.reader(source).plan
             self._known_orders[source] = orders_by_length(plan, seed, shuffle)
         return self._known_orders[source]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.rows.reader import RowReader
-from tokenmill.load.state import SourceState, describe_source
+from tokenmill.load.state import SourceState, describe_plan
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import Dataset, is_dataset
 from tokenmill.store.plan import Plan, open_plan
@@ -28,7 +28,8 @@ class Sources:
         """Their numbers in the run."""
         self.names = list(names) or [""] * len(readers)
         self.states = [
-            describe_source(reader, name) for reader, name in zip(readers, self.names, strict=True)
+            describe_plan(reader.dataset, reader.plan, name)
+            for reader, name in zip(readers, self.names, strict=True)
         ]
         """All sources of the run."""
         self.known: list[Dataset] = []

@@ -8,14 +8,15 @@ the state describes; otherwise, `legs` has all of them, and the state describes 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.paths import local_path, output_path, read_bounded
-from tokenmill.load.rows.reader import RowReader
+from tokenmill.load.steps.batch_size import BatchSize
+from tokenmill.load.steps.schedule import OrderIdentity
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import write_atomically
 from tokenmill.store.plan import Plan
@@ -25,9 +26,6 @@ MOST_BYTES = 64 << 20
 """Most bytes of a state that is read from a file."""
 T = TypeVar("T")
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
-Ramp = list[Annotated[list[Count], Meta(min_length=2, max_length=2)]]
-GlobalBatch = dict[str, Count | Ramp | None]
-"""Size in rows or in tokens: a number, or points (step, size) of a ramp."""
 
 
 class SourceState(
@@ -60,57 +58,6 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
     """See `MixtureSchedule`."""
 
 
-class LegOrder(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """The settings of a leg's order. A plan alone has only `shuffle`."""
-
-    shuffle: Literal["global", "blocks", "none"] = "global"
-    when_one_ends: Literal["stop", "go on"] = "stop"
-    shares: list[float | list[tuple[Count, float]]] = []
-    """Share of each source, or points (step, share)."""
-    tokens: list[int | None] = []
-    """Tokens after which each source ends. Empty: none does."""
-
-    @staticmethod
-    def of(order: dict[str, Any]) -> LegOrder:
-        """Return the settings of a state's order.
-
-        Raises:
-            UserError: they are not those of a plan or a mixture.
-        """
-        values = dict(order)
-        points = values.get("shares", [])
-        if isinstance(points, list):
-            values["shares"] = [_short(each) for each in points]
-        tokens = values.get("tokens")
-        if isinstance(tokens, list) and not any(tokens):
-            del values["tokens"]
-        return decoded(values, LegOrder, "a loader")
-
-    def as_values(self) -> dict[str, Any]:
-        """Return them as in the state of a loader."""
-        values: dict[str, Any] = {"shuffle": self.shuffle}
-        if self.shares:
-            values["when_one_ends"] = self.when_one_ends
-            values["shares"] = [[list(point) for point in each] for each in self.points]
-            values["tokens"] = self.tokens or [None] * len(self.shares)
-        return values
-
-    @property
-    def points(self) -> list[list[tuple[int, float]]]:
-        """The shares as points (step, share); a constant share is one point."""
-        return [each if isinstance(each, list) else [(0, each)] for each in self.shares]
-
-
-def _short(share: Any) -> Any:
-    """Return a constant share for a single point at step 0, and all else as it is."""
-    match share:
-        case [[0, value]]:
-            return value
-    return share
-
-
 class Leg(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -119,10 +66,10 @@ class Leg(
     first_step: Count
     sources: Annotated[list[Count], Meta(min_length=1)]
     """Numbers among the sources of the run."""
-    global_batch: GlobalBatch
-    order: LegOrder
-    epochs: list[Annotated[int, Meta(ge=1)] | None] = []
-    """Epochs after which each source ends; None: never. Empty: one each."""
+    global_batch: BatchSize
+    order: OrderIdentity
+    epochs: list[Annotated[int, Meta(ge=1)] | None]
+    """Epochs after which each source ends; None: never."""
     ranks: Annotated[int, Meta(ge=1)] = 1
     """Ranks that shared a global batch when the leg ended. They do not change its rows."""
     set_shares: bool = False
@@ -138,11 +85,10 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     version: int = STATE_VERSION
     step: Count
     seed: int
-    global_batch: GlobalBatch
+    global_batch: BatchSize
     sources: Annotated[list[SourceState], Meta(min_length=1)]
     """All sources of the run, in the order in which legs name them first."""
-    order: dict[str, Any]
-    """Settings that the order depends on."""
+    order: OrderIdentity
     labels: dict[str, Any]
     """Settings that decide the labels."""
     progress: dict[str, Any]
@@ -160,11 +106,6 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not self.legs:
             return self.sources
         return [self.sources[number] for number in self.legs[-1].sources]
-
-
-def describe_source(reader: RowReader, name: str = "") -> SourceState:
-    """Return the identity of the data that a reader reads."""
-    return describe_plan(reader.dataset, reader.plan, name)
 
 
 def describe_plan(dataset: Dataset, plan: Plan, name: str = "") -> SourceState:
@@ -195,7 +136,7 @@ def checked_state(values: Any) -> LoaderState:
     numbers = [number for leg in found.legs for number in leg.sources]
     lists = [
         len(each.sources) in {len(each.order.shares), 1}
-        and len(each.epochs) in {0, len(each.sources)}
+        and len(each.epochs) == len(each.sources)
         and len(each.order.tokens) in {0, len(each.sources)}
         for each in found.legs
     ]
@@ -264,13 +205,14 @@ def check_state(values: Any, own: LoaderState) -> LoaderState:
 def _settings(state: LoaderState) -> dict[str, Any]:
     """Return everything that must not change, by the names that messages use."""
     settings: dict[str, Any] = {"version": state.version, "seed": state.seed}
-    settings |= {f"{name} of a global batch": size for name, size in state.global_batch.items()}
+    sizes = msgspec.structs.asdict(state.global_batch)
+    settings |= {f"{name} of a global batch": size for name, size in sizes.items()}
     settings["sources"] = len(state.present)
     for number, source in enumerate(state.present):
         of = f" of source {number}" if len(state.present) > 1 else ""
         names = ("dataset", "tokenizer", "plan")
         settings |= {f"{name}{of}": getattr(source, name) for name in names}
-    return settings | dict(sorted(state.order.items())) | dict(sorted(state.labels.items()))
+    return settings | msgspec.structs.asdict(state.order) | dict(sorted(state.labels.items()))
 
 
 def decoded(values: Any, kind: type[T], of: str) -> T:

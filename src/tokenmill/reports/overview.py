@@ -376,12 +376,12 @@ def _batch(
     if len(plan.rows.row_lengths) > 1:
         asked = {"tokens_per_batch": SHOWN_ROWS * plan.rows.row_lengths[-1]}
     if state is not None:
-        if set(state.order) != {"shuffle"}:
+        if state.order.shuffle is None or state.order.shares:
             notes.append("the batch of the state is not shown: it is of a mixture or a curriculum")
             return None
         size = state.global_batch
-        asked = {"global_batch_size": size["rows"], "tokens_per_batch": size["tokens"]}
-        asked |= {"seed": state.seed, "shuffle": state.order["shuffle"], "epochs": None}
+        asked = {"global_batch_size": size.rows, "tokens_per_batch": size.tokens}
+        asked |= {"seed": state.seed, "shuffle": state.order.shuffle, "epochs": None}
     batches = open_batches(dataset, plan, rank=0, world_size=1, **asked)
     step = 0 if state is None else state.step
     whole = batches.global_batch(step)

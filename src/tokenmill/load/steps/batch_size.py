@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -19,8 +18,7 @@ Ramp = tuple[tuple[Annotated[int, Meta(ge=0)], Count], ...]
 """Points (first step, size), sorted by step: each size holds from its step on."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSize:
+class BatchSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The size of a global batch in rows or in tokens, constant or as a ramp."""
 
     rows: Count | Ramp | None = None
@@ -46,15 +44,6 @@ class BatchSize:
         """The size as a ramp; a constant size is one point."""
         size = self.rows or self.tokens or 0
         return ((0, size),) if isinstance(size, int) else size
-
-    def as_values(self) -> dict[str, Any]:
-        """Return the size as plain values, as states have it."""
-        values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
-        return values
-
-    def as_short_values(self) -> dict[str, Any]:
-        """Return the size as plain values, as legs have it."""
-        return {name: value for name, value in self.as_values().items() if value is not None}
 
     def ramp_of(self, row_length: int) -> Ramp:
         """Return the number of rows in a global batch as a ramp, for rows of this length."""
@@ -167,15 +156,16 @@ def checked_ramp(size: int | Ramp) -> int | Ramp:
     Raises:
         UserError: it is a ramp without a size for step 0, or its points are not sorted by step.
     """
-    if isinstance(size, int):
-        return size
-    steps = [step for step, _ in size]
+    points = ((0, size),) if isinstance(size, int) else size
+    steps = [step for step, _ in points]
     if not steps or steps != sorted(set(steps)) or steps[0]:
         raise UserError(
             "the points of a batch size must be sorted by step",
             why=f"got {size!r}",
             hint="the first point must be at step 0, also if the run is amended later",
         )
+    if any(number >= 1 << 62 for point in points for number in point):
+        raise UserError("the size of a global batch is too large", why=f"got {size!r}")
     return size
 
 

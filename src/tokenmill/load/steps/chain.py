@@ -19,7 +19,7 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.load.state import Count, Given, Leg, decoded
 from tokenmill.load.steps.mixture import MixtureProgress
-from tokenmill.load.steps.schedule import GlobalBatch, Schedule
+from tokenmill.load.steps.schedule import GlobalBatch, OrderIdentity, Schedule
 
 OpenLeg = Callable[[Leg, Sequence[Given]], Schedule]
 """Returns the schedule of a leg, given what each source of the run gave before."""
@@ -72,7 +72,7 @@ class Chain(Schedule):
         sources = np.array(numbers, np.int64)[found.sources]
         return replace(found, sources=sources, possible=tuple(numbers))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> OrderIdentity:
         return self.present.identity()
 
     def progress(self, step: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tokenmill.kernels.rows import IGNORE_INDEX, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.state import decoded, refuse_another
 from tokenmill.load.steps.order import Steps, banded, sequence_keys, shuffled, steps_of
-from tokenmill.load.steps.schedule import GlobalBatch, Schedule, only_row_length
+from tokenmill.load.steps.schedule import GlobalBatch, OrderIdentity, Schedule, only_row_length
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
@@ -258,9 +258,9 @@ class CurriculumSchedule(Schedule):
         cut = self._curriculum.row_length(step)
         return GlobalBatch(zeros, sequences, zeros, self._row_length, cut)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> OrderIdentity:
         """Return nothing: the curriculum checks its own state."""
-        return {}
+        return OrderIdentity()
 
     def progress(self, step: int) -> dict[str, Any]:  # noqa: ARG002 - phases know their steps
         """Return the phases. With the step, they determine every batch."""

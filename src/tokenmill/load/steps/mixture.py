@@ -29,6 +29,7 @@ from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import (
     GlobalBatch,
+    OrderIdentity,
     Schedule,
     Start,
     Uses,
@@ -214,13 +215,9 @@ class MixtureSchedule(Schedule):
         of_sources = {f"epochs/{name}": report.epochs for name, report in pairs}
         return {"epoch": sum(report.rows for report in reports) / sum(sizes), **of_sources}
 
-    def identity(self) -> dict[str, Any]:
-        return {
-            "shuffle": self.shuffle,
-            "when_one_ends": self.when_one_ends,
-            "shares": [[list(point) for point in points(source)] for source in self.sources],
-            "tokens": [source.tokens and int(source.tokens) for source in self.sources],
-        }
+    def identity(self) -> OrderIdentity:
+        shares, tokens = map(points, self.sources), (source.tokens for source in self.sources)
+        return OrderIdentity.of_mixture(self.shuffle, self.when_one_ends, [*shares], [*tokens])
 
     def progress(self, step: int) -> dict[str, Any]:
         """Return what the mixture has taken from each source before a step."""

@@ -24,6 +24,7 @@ from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.order import Order, Shuffle, check_rows, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import (
     GlobalBatch,
+    OrderIdentity,
     Schedule,
     Start,
     Uses,
@@ -137,8 +138,8 @@ class PlanSchedule(Schedule):
         sequences, epochs = series.take(number)
         return GlobalBatch(np.zeros_like(sequences), sequences, epochs, series.row_length)
 
-    def identity(self) -> dict[str, Any]:
-        return {"shuffle": self._shuffle}
+    def identity(self) -> OrderIdentity:
+        return OrderIdentity(shuffle=self._shuffle)
 
     def progress(self, step: int) -> dict[str, Any]:
         """Return the epoch of the step's first row, and the rows of each length given before it."""

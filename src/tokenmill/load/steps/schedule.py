@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
+import msgspec
 import numpy as np
 import xxhash
+from msgspec import Meta
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.batches import deal as deal_rows
 from tokenmill.kernels.sequences import sums_of_lengths
+from tokenmill.load.steps.order import Shuffle
 from tokenmill.store.plan import Plan
 
 
@@ -53,6 +56,44 @@ class Uses:
         return Uses(members[order], steps[order], epochs[order])
 
 
+class OrderIdentity(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The settings that an order depends on. A state can only be resumed with them.
+
+    A plan alone has only `shuffle`, and a curriculum, which checks its own state, has none.
+    """
+
+    shuffle: Shuffle | None = None
+    when_one_ends: Literal["stop", "go on"] | None = None
+    shares: list[float | list[tuple[Annotated[int, Meta(ge=0)], float]]] = []
+    """Share of each source, or points (step, share)."""
+    tokens: list[int | None] = []
+    """Tokens after which each source ends. Empty: none does."""
+
+    @staticmethod
+    def of_mixture(
+        shuffle: Shuffle,
+        when_one_ends: Literal["stop", "go on"],
+        points: Sequence[list[tuple[int, float]]],
+        tokens: Sequence[int | None],
+    ) -> OrderIdentity:
+        """Return the settings of a mixture, of which each share is given as points."""
+        shares = [each[0][1] if len(each) == 1 else each for each in points]
+        limits = [None if each is None else int(each) for each in tokens]
+        return OrderIdentity(
+            shuffle=shuffle,
+            when_one_ends=when_one_ends,
+            shares=shares,
+            tokens=limits if any(limits) else [],
+        )
+
+    @property
+    def points(self) -> list[list[tuple[int, float]]]:
+        """The shares as points (step, share); a constant share is one point."""
+        return [each if isinstance(each, list) else [(0, each)] for each in self.shares]
+
+
 class Schedule(Protocol):
     """The sequences of each step."""
 
@@ -79,8 +120,8 @@ class Schedule(Protocol):
     def batch(self, step: int) -> GlobalBatch | None:
         """Return the global batch of a step, or None after the last step."""
 
-    def identity(self) -> dict[str, Any]:
-        """Return the settings that the order depends on. A state can only be resumed with them."""
+    def identity(self) -> OrderIdentity:
+        """Return the settings that the order depends on."""
 
     def progress(self, step: int) -> dict[str, Any]:
         """Return the progress before `step` that does not follow from the step alone."""
