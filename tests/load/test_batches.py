@@ -209,7 +209,7 @@ def test_a_state_is_small_and_of_plain_values(alone: Path) -> None:
         "version": 1,
         "step": 10**12,
         "seed": 2**63,
-        "global_batch": {"rows": 24, "tokens": None},
+        "global_batch": {"rows": 24},
         "sources": [
             {
                 "dataset": dataset.manifest.dataset_id,
