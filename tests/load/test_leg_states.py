@@ -90,7 +90,7 @@ def test_sources_without_names_are_named_by_their_numbers(
     state = tokenmill.amend(mixed([source_of("a")]).state_dict(1), sources=sources)
     shared = tokenmill.amend(state, shares={"1": 3.0})
     assert shared["legs"][-1]["sources"] == [0, 1]
-    assert shared["order"]["shares"] == [[[0, 1.0]], [[0, 3.0]]]
+    assert shared["order"]["shares"] == [1.0, 3.0]
     for each in state["sources"]:
         each["name"] = "same"
     assert refused(lambda: tokenmill.amend(state, shares={"same": 3.0})).what == (
