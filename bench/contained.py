@@ -23,8 +23,7 @@ from pathlib import Path
 
 import tokenmill
 from measure import Run, machine, run, table
-from tokenmill.encode.words.compared import WITHOUT_SPACES, image_of
-from tokenmill.kernels.shared_runs import NUM_CHARACTERS
+from tokenmill.encode.words.compared import NUM_CHARACTERS, WITHOUT_SPACES, image_of
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.selecting.places import places_of
 from tokenmill.store.selecting.texts import Texts

@@ -9,16 +9,12 @@ from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Json, Section
 from tokenmill.core.options import about, make_options
-from tokenmill.core.values import counted, shortened
+from tokenmill.core.values import counted
 from tokenmill.store.selecting.options import SelectOptions
 
 if TYPE_CHECKING:
     from tokenmill.store.selecting.contained import Containment
     from tokenmill.store.selecting.select import Selected
-
-
-MOST_SHOWN = 60
-"""Characters of a text."""
 
 
 class Select(Command, kw_only=True):
@@ -84,8 +80,7 @@ def contained_facts(each: Containment) -> Iterator[tuple[str, str]]:
     share = f"{counted(each.documents, 'document')} share {counted(each.words, 'word')} in a row"
     yield "contained", f"{share} with {each.found:,} of {texts}"
     for found in each.most:
-        with_it = f"{counted(found.documents, 'document')} with {found.text}"
-        yield "", f"{with_it}: {shortened(found.begins, MOST_SHOWN)}"
+        yield "", f"{counted(found.documents, 'document')} with {found.text}"
     if each.too_short:
         yield "too short", each.told_too_short
     if each.slow:

@@ -11,18 +11,18 @@ from tokenmill.kernels.compiled import compiled
 from tokenmill.kernels.memory import code_at, size_at
 
 NUM_TABLE_CHARACTERS = 0x20000
-LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN = range(6)
+LEFT_OUT, DROPPED, SPACE, ALONE, IN_WORD, IN_RUN, MARK = range(7)
 """Kinds of characters: not in the table; dropped; ends a word; a word on its own; part of a word;
-part of a run of punctuation and symbols."""
+part of a run of punctuation and symbols; part of the word of the character before it."""
 
 
 class CharacterImages(NamedTuple):
     """How characters are normalized and split."""
 
     kinds: UInt8Array
-    """Shape (NUM_TABLE_CHARACTERS + 1,); the last one is for all other characters."""
+    """Shape (num_characters + 1,); the last one is for all other characters."""
     offsets: Int32Array
-    """Shape (NUM_TABLE_CHARACTERS + 2,): where the image of a character begins in `images`."""
+    """Shape (num_characters + 2,): where the image of a character begins in `images`."""
     images: UInt8Array
     """UTF-8."""
     growth: int
@@ -65,13 +65,13 @@ def _write_words(
         place, stop = places[chunk, 0], places[chunk, 1]
         last_kind = SPACE
         while place < stop:
-            row = min(code_at(data, place), NUM_TABLE_CHARACTERS)
+            row = min(code_at(data, place), len(kinds) - 1)
             kind = kinds[row]
             if kind == LEFT_OUT:
                 left_out[chunk] = True
                 break
-            ends = kind <= ALONE or kind != last_kind
-            if kind != DROPPED:
+            if kind not in (DROPPED, MARK):
+                ends = kind <= ALONE or kind != last_kind
                 if ends and size > edges[count]:
                     count += 1
                     edges[count] = size
@@ -79,9 +79,6 @@ def _write_words(
             for i in range(offsets[row], offsets[row + 1]):
                 made[size] = images[i]
                 size += 1
-            if kind == ALONE:
-                count += 1
-                edges[count] = size
             place += size_at(data, place)
         if left_out[chunk]:
             count = words_before[chunk]

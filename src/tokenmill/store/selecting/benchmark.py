@@ -1,34 +1,40 @@
-"""Read the texts of a benchmark, and index the runs of words in them."""
+"""Read the texts of a benchmark, and find the runs of words in them that other texts share.
+
+    words ─WordTable─▶ numbers ─each N in a row─▶ runs, N numbers each ─WordTable─▶ numbers
+
+Both tables compare what they number, so a run is shared only if all its words are equal.
+"""
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import os
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import local_path, path_error
-from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt64Array
+from tokenmill.core.paths import local_path
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array
 from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.encode.words.compared import characters
-from tokenmill.kernels.shared_runs import Runs, Words, index_runs, run_hashes, words_of
+from tokenmill.encode.words.compared import compared_words
+from tokenmill.encode.words.table import WordTable
+from tokenmill.store.selecting.lines import read_lines
 
-LINES_AT_ONCE = 1 << 12
-MOST_WORDS = 1 << 24
-"""Memory is about 100 bytes for each word."""
+KIND = "a file of texts"
+MOST_RUN_WORDS = 1 << 27
+"""Words of all runs together; each takes four bytes in the table of runs."""
+RUN_WORDS_AT_ONCE = 1 << 22
 SUFFIXES = (".txt", ".jsonl")
+LookUp = Callable[[UInt8Array, Int64Array], Int32Array]
+"""Takes runs as a `WordTable` does: the bytes of the numbers of their words, and their edges."""
 
 
 class Benchmark:
-    """Texts, one a line of a file, and the runs of normalized words in them.
+    """Texts, one a line of a file, and the runs of `length` normalized words in them.
 
     A line of JSON is one text, and each string in it has words of its own: no run crosses strings.
 
@@ -40,16 +46,30 @@ class Benchmark:
         self.name, self.length = name, length
         self._lines = array("q")
         """The line of each text."""
-        # Random, so that no words can be crafted that all have the same hash.
-        self._key, factor = np.frombuffer(os.urandom(16), np.uint64)
-        self._factor = factor | np.uint64(1)
-        digest, owners = hashlib.sha256(), array("i")
-        parts = list(self._read(local_path(name, "a file of texts"), digest, owners))
-        self.digest = digest.hexdigest()
+        self._words, self._runs = WordTable(), WordTable()
+        hint = f"write one text a line: {' or '.join(SUFFIXES)}"
+        path = local_path(name, KIND)
+        if path.suffix not in SUFFIXES:
+            why = f"its name ends in {path.suffix or 'nothing'}"
+            raise UserError(f"cannot read {KIND}", where=name, why=why, hint=hint)
+        parts = list(self._read())
         if not self._lines:
-            hint = f"write one text a line: {' or '.join(SUFFIXES)}"
-            raise UserError("a file of texts is empty", where=name, hint=hint)
-        self._index(_joined(parts), np.array(owners, np.int32))
+            raise UserError(f"{KIND} is empty", where=name, hint=hint)
+        pairs = np.unique(np.concatenate(parts), axis=0)
+        self._texts = pairs[:, 1]
+        """The texts of each run, one run after the other."""
+        self._edges = np.searchsorted(pairs[:, 0], np.arange(len(self._runs) + 1))
+        self.too_short = np.setdiff1d(np.arange(len(self)), self._texts)
+        """Texts without a run: no string in them has enough words."""
+        if not len(pairs):
+            raise UserError(
+                "no text is long enough to be found",
+                where=name,
+                why=f"each of {counted(len(self), 'text')} has fewer than {length} words",
+                hint="ask for shorter runs: --words",
+            )
+        with path.open("rb") as file:
+            self.digest = hashlib.file_digest(file, "sha256").hexdigest()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -58,125 +78,99 @@ class Benchmark:
         """Return the file and the line of a text."""
         return f"{self.name}:{self._lines[text]}"
 
-    def words_of(self, data: UInt8Array, offsets: Int64Array) -> tuple[Words, UInt64Array]:
-        """Return the words of texts in UTF-8, and the hashes of their runs."""
-        words = words_of(data, offsets, characters(), self._key)
-        return words, run_hashes(words, self.length, self._factor)
+    def shared_runs(self, data: UInt8Array, offsets: Int64Array) -> tuple[Int64Array, Int32Array]:
+        """Return the runs that texts in UTF-8 share with the benchmark.
 
-    def shared_words(self, place: int, words: Words, word: int, document: int) -> bytes:
-        """Return the words from `place` on that a document also has from one of its words on."""
-        own = self.runs.words
-        last = self._edges[self._edges.searchsorted(place, side="right")]
-        ours = own.data[own.starts[place] : own.starts[last]]
-        theirs = words.data[words.starts[word] : words.starts[words.edges[document + 1]]]
-        size = min(len(ours), len(theirs))
-        differs = ours[:size] != theirs[:size]
-        first = int(differs.argmax())
-        same = ours[: first if differs[first] else size]
-        return same.tobytes().rpartition(b" ")[0]
+        Returns:
+            The index of the text and the number of the run, shape (n,) each, in order.
+        """
+        words, edges, words_before = compared_words(data, offsets)
+        numbers = self._words.known_numbers(words, edges)
+        owners, runs = self._runs_in(numbers, words_before, self._runs.known_numbers)
+        return owners[runs >= 0], runs[runs >= 0]
 
-    def beginning(self, text: int, num_words: int) -> str:
-        """Return the first words of a text."""
-        starts = self.runs.words.starts
-        first, last = np.searchsorted(self.runs.texts, [text, text + 1]).tolist()
-        stop = min(last, first + num_words)
-        return self.runs.words.data[starts[first] : starts[stop]].tobytes().decode().rstrip()
+    def texts_with(self, runs: Int32Array) -> tuple[Int64Array, Int32Array]:
+        """Return the texts with any of some runs, in the order of the runs, and a run of each."""
+        _, firsts = np.unique(runs, return_index=True)
+        runs = runs[np.sort(firsts)]
+        counts = self._edges[runs + 1] - self._edges[runs]
+        places = np.arange(counts.sum()) + np.repeat(
+            self._edges[runs] - offsets_from_lengths(counts)[:-1], counts
+        )
+        _, firsts = np.unique(self._texts[places], return_index=True)
+        firsts.sort()
+        return self._texts[places[firsts]], np.repeat(runs, counts)[firsts]
 
-    def _index(self, words: Words, owners: Int32Array) -> None:
-        """Index the runs; `owners` has the number of the text of each string."""
-        codes = run_hashes(words, self.length, self._factor)
-        texts: Int32Array = np.repeat(owners, np.diff(words.edges))
-        has_runs = np.zeros(len(self), np.bool_)
-        has_runs[texts[codes != 0]] = True
-        self.too_short = np.flatnonzero(~has_runs)
-        """Texts without a run: no string in them has enough words."""
-        if not has_runs.any():
-            raise UserError(
-                "no text is long enough to be found",
-                where=self.name,
-                why=f"each of {counted(len(self), 'text')} has fewer than {self.length} words",
-                hint="ask for shorter runs: --words",
-            )
-        slots = np.zeros(1 << (2 * len(codes)).bit_length(), np.uint64)
-        following = index_runs(words, codes, texts, self.length, slots)
-        self.runs = Runs(words, texts, slots, following)
-        self._edges = np.unique(words.edges)
+    def words_of(self, run: int) -> str:
+        """Return the words of a run."""
+        numbers, _ = self._runs.words(np.array([run]))
+        data, edges = self._words.words(numbers.view(np.int32))
+        return " ".join(data[a:b].tobytes().decode() for a, b in pairwise(edges.tolist()))
 
-    def _read(self, path: Path, digest: hashlib._Hash, owners: array[int]) -> Iterator[Words]:
-        """Yield the words of a file's strings, and add the text of each string to `owners`."""
-        if path.suffix not in SUFFIXES:
-            hint = f"write one text a line: {' or '.join(SUFFIXES)}"
-            why = f"its name ends in {path.suffix or 'nothing'}"
-            raise UserError("cannot read a file of texts", where=str(path), why=why, hint=hint)
-        first, num_words = 1, 0
+    def _runs_in(
+        self, words: Int32Array, words_before: Int64Array, look_up: LookUp
+    ) -> tuple[Int64Array, Int32Array]:
+        """Look up the runs in texts; return the texts that they are in, and the answers.
+
+        `words` are the numbers of words. A run with a word that has none, -1, is left out.
+        """
+        count = max(len(words) - self.length + 1, 0)
+        owners = np.repeat(np.arange(len(words_before) - 1), np.diff(words_before))
+        known = offsets_from_lengths(words >= 0)
+        is_run = known[self.length :] - known[:count] == self.length
+        is_run &= owners[self.length - 1 :] == owners[:count]
+        starts = np.flatnonzero(is_run)
+        at_once = max(RUN_WORDS_AT_ONCE // self.length, 1)
+        parts = [np.empty(0, np.int32)]
+        for first in range(0, len(starts), at_once):
+            runs = words[starts[first : first + at_once, None] + np.arange(self.length)]
+            edges = np.arange(len(runs) + 1) * runs.shape[1] * runs.itemsize
+            parts.append(look_up(runs.reshape(-1).view(np.uint8), edges))
+        return owners[starts], np.concatenate(parts)
+
+    def _read(self) -> Iterator[Int64Array]:
+        """Number the words and runs of the file; yield the runs and their texts, shape (n, 2)."""
+        num_words = 0
+        for first, lines in read_lines(self.name, KIND):
+            strings: list[bytes] = []
+            texts: list[int] = []
+            for number, line in enumerate(lines, first):
+                if line.strip():
+                    found = self._strings(number, line)
+                    strings += found
+                    texts += [len(self._lines)] * len(found)
+                    self._lines.append(number)
+            data = np.frombuffer(b"".join(strings), np.uint8)
+            edges = offsets_from_lengths([len(each) for each in strings])
+            words, edges, words_before = compared_words(data, edges)
+            num_words += len(edges) - 1
+            if num_words * self.length > MOST_RUN_WORDS:
+                most = MOST_RUN_WORDS // self.length
+                raise UserError(
+                    f"{KIND} is too large",
+                    where=self.name,
+                    why=f"it has more than {most:,} words",
+                    hint="split it, and select with one part after the other",
+                )
+            numbers = self._words.numbers(words, edges)
+            owners, runs = self._runs_in(numbers, words_before, self._runs.numbers)
+            yield np.stack([runs, np.array(texts, np.int64)[owners]], axis=1)
+
+    def _strings(self, number: int, line: bytes) -> list[bytes]:
+        """Return the strings of a line."""
         try:
-            with path.open("rb") as file:
-                while lines := list(islice(file, LINES_AT_ONCE)):
-                    digest.update(b"".join(lines))
-                    strings: list[bytes] = []
-                    for number, line in enumerate(lines, first):
-                        self._add(path, number, line, strings, owners)
-                    first += len(lines)
-                    edges = offsets_from_lengths([len(each) for each in strings])
-                    data = np.frombuffer(b"".join(strings), np.uint8)
-                    words = words_of(data, edges, characters(), self._key)
-                    num_words += len(words.hashes)
-                    if num_words > MOST_WORDS:
-                        why = f"it has more than {MOST_WORDS:,} words"
-                        hint = "split it, and select with one part after the other"
-                        what = "a file of texts is too large"
-                        raise UserError(what, where=str(path), why=why, hint=hint)
-                    yield _copied(words)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise path_error(error)(
-                "cannot read a file of texts", where=str(path), why=why
-            ) from error
-
-    def _add(
-        self, path: Path, number: int, line: bytes, strings: list[bytes], owners: array[int]
-    ) -> None:
-        """Add a line to the texts, unless it is blank."""
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if not line.strip():
-            return
-        try:
-            found = [line.decode()] if path.suffix == ".txt" else [*_strings(line)]
+            return [line] if self.name.endswith(".txt") else [*_strings_in(line)]
         except (ValueError, RecursionError) as error:
             why = f"line {number}: {error}"
-            raise UserError("cannot read a file of texts", where=str(path), why=why) from error
-        strings += (each.encode() for each in found)
-        owners.extend([len(self._lines)] * len(found))
-        self._lines.append(number)
+            raise UserError(f"cannot read {KIND}", where=self.name, why=why) from error
 
 
-def _strings(line: bytes) -> Iterator[str]:
+def _strings_in(line: bytes) -> Iterator[bytes]:
     """Yield the strings of a JSON value, at any depth."""
     rest = [msgspec.json.decode(line)]
     while rest:
         value = rest.pop()
         if isinstance(value, str):
-            yield value
+            yield value.encode()
         elif isinstance(value, list | dict):
             rest += reversed([*value.values()] if isinstance(value, dict) else value)
-
-
-def _copied(words: Words) -> Words:
-    """Return a copy without the room that the arrays were made with."""
-    data, starts, hashes, edges = words
-    return Words(data.copy(), starts.copy(), hashes.copy(), edges)
-
-
-def _joined(parts: Sequence[Words]) -> Words:
-    """Return the words of several lists of texts as one."""
-    first_bytes = offsets_from_lengths([len(part.data) for part in parts])
-    first_words = offsets_from_lengths([len(part.hashes) for part in parts])
-    starts = [part.starts[:-1] + first for part, first in zip(parts, first_bytes, strict=False)]
-    edges = [part.edges[1:] + first for part, first in zip(parts, first_words, strict=False)]
-    return Words(
-        np.concatenate([part.data for part in parts] + [np.zeros(8, np.uint8)]),
-        np.concatenate([*starts, first_bytes[-1:]]),
-        np.concatenate([part.hashes for part in parts]),
-        np.concatenate([np.zeros(1, np.int64), *edges]),
-    )

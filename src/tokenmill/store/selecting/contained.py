@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
-from tokenmill.core.records import BoolArray, Int64Array
+from tokenmill.core.records import BoolArray
 from tokenmill.core.values import counted
-from tokenmill.kernels.shared_runs import Sightings, Words, shared_runs
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.selecting.benchmark import Benchmark
 from tokenmill.store.selecting.places import Place
 from tokenmill.store.selecting.texts import Texts
 
-MOST_TEXTS, MOST_SHOWN_WORDS = 10, 50
-"""Texts that are listed for a document, and the words of each; all are counted."""
-MOST_NAMED, NAMED_WORDS = 10, 12
-"""Texts that are named in a summary, and the first words of each."""
+MOST_TEXTS = 10
+"""Texts that are listed for a document, or named in a summary; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,6 @@ class FoundText:
     text: str
     """Its file and line."""
     documents: int
-    begins: str
-    """Its first words, normalized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,8 @@ class Match(msgspec.Struct, frozen=True):
 
     text: str
     """File and line of the text."""
-    num_words: int
-    """How many words they share from the first shared run on, until one differs."""
     words: str
-    """The first of these words, normalized."""
+    """The first run that they share, normalized."""
 
 
 class MatchedDocument(msgspec.Struct, frozen=True):
@@ -100,15 +94,13 @@ class Contained:
     def __init__(self, benchmark: Benchmark, datasets: Sequence[Dataset], *, keeps: bool) -> None:
         self._benchmark, self._keeps = benchmark, keeps
         self._texts = Texts(datasets[0])
-        num_words, num_texts = len(benchmark.runs.texts), len(benchmark)
-        self._sightings = Sightings(
-            np.full(num_words, -1), np.full(num_texts, -1), np.zeros(num_texts, np.int64)
-        )
+        self._of_texts = np.zeros(len(benchmark), np.int64)
+        """Documents that share a run with each text."""
         self._documents = 0
         self.file: BinaryIO | None = None
         """Where matches are written, a line for each document that has some."""
         run = f"{counted(benchmark.length, 'word')} in a row"
-        of = f"{counted(num_texts, 'text')} in {benchmark.name}"
+        of = f"{counted(len(benchmark), 'text')} in {benchmark.name}"
         self.question = (
             f"{'only' if keeps else 'without'} documents that share {run} with one of {of} "
             f"(SHA-256 {benchmark.digest[:12]})"
@@ -116,53 +108,51 @@ class Contained:
 
     def mask(self, place: Place, asked: BoolArray) -> BoolArray:
         """Return which of the documents asked for to keep, shape (num_documents,)."""
-        counts = np.zeros(len(asked), np.int64)
-        listed: dict[int, list[Match]] = {}
+        listed: dict[int, tuple[int, list[Match]]] = {}
         for documents, data, offsets in self._texts.blocks(place, asked):
-            words, codes = self._benchmark.words_of(data, offsets)
-            numbers = documents + place.documents.start
-            found, rows = shared_runs(
-                words, codes, numbers, self._benchmark.length, self._benchmark.runs,
-                self._sightings, MOST_TEXTS,
-            )  # fmt: skip
-            np.add.at(counts, documents, found)
-            for row in rows.tolist():
-                matches = listed.setdefault(int(documents[row[0]]), [])
-                if len(matches) < MOST_TEXTS:
-                    matches.append(self._match(words, *row))
-        self._write(place, counts, listed)
-        return counts > 0 if self._keeps else counts == 0
+            owners, runs = self._benchmark.shared_runs(data, offsets)
+            edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
+            for a, b in pairwise(edges.tolist()):
+                texts, of_texts = self._benchmark.texts_with(runs[a:b])
+                self._of_texts[texts] += 1
+                first = zip(texts[:MOST_TEXTS].tolist(), of_texts.tolist(), strict=False)
+                matches = [
+                    Match(self._benchmark.label(text), self._benchmark.words_of(run))
+                    for text, run in first
+                ]
+                listed[int(documents[owners[a]])] = len(texts), matches
+        self._documents += len(listed)
+        if listed and self.file is not None:
+            self._write(self.file, place, listed)
+        found = np.zeros(len(asked), np.bool_)
+        found[list(listed)] = True
+        return found if self._keeps else ~found
 
-    def _match(self, words: Words, document: int, word: int, place: int) -> Match:
-        shared = self._benchmark.shared_words(place, words, word, document).split(b" ")
-        text = self._benchmark.label(int(self._benchmark.runs.texts[place]))
-        return Match(text, len(shared), b" ".join(shared[:MOST_SHOWN_WORDS]).decode())
-
-    def _write(self, place: Place, counts: Int64Array, listed: dict[int, list[Match]]) -> None:
-        documents = np.flatnonzero(counts)
-        self._documents += len(documents)
-        if not len(documents) or self.file is None:
-            return
-        table = place.shard.documents(["source", "position", "id"]).take(documents)
+    def _write(
+        self, file: BinaryIO, place: Place, listed: Mapping[int, tuple[int, list[Match]]]
+    ) -> None:
+        table = place.shard.documents(["source", "position", "id"]).take(list(listed))
         lines = [
             MatchedDocument(
                 document=place.first_document + document,
                 dataset=place.dataset_number,
                 **row,
-                texts=int(counts[document]),
-                matches=listed[document],
+                texts=num_texts,
+                matches=matches,
             )
-            for document, row in zip(documents.tolist(), table.to_pylist(), strict=True)
+            for (document, (num_texts, matches)), row in zip(
+                listed.items(), table.to_pylist(), strict=True
+            )
         ]
-        self.file.write(msgspec.json.Encoder().encode_lines(lines))
+        file.write(msgspec.json.Encoder().encode_lines(lines))
 
     def finish(self) -> None:
         """Nothing is left to do: it is fine if no document shares words."""
 
     def report(self) -> Containment:
         """Return what was found."""
-        benchmark, documents = self._benchmark, self._sightings.documents
-        order = np.argsort(-documents, kind="stable")[:MOST_NAMED].tolist()
+        benchmark, documents = self._benchmark, self._of_texts
+        order = np.argsort(-documents, kind="stable")[:MOST_TEXTS].tolist()
         return Containment(
             file=benchmark.name,
             words=benchmark.length,
@@ -170,14 +160,11 @@ class Contained:
             texts=len(benchmark),
             found=int(np.count_nonzero(documents)),
             most=[
-                FoundText(
-                    benchmark.label(text), int(documents[text]),
-                    benchmark.beginning(text, NAMED_WORDS),
-                )
+                FoundText(benchmark.label(text), int(documents[text]))
                 for text in order
                 if documents[text]
             ],
             too_short=len(benchmark.too_short),
-            first_too_short=[benchmark.label(n) for n in benchmark.too_short[:MOST_NAMED].tolist()],
+            first_too_short=[benchmark.label(n) for n in benchmark.too_short[:MOST_TEXTS].tolist()],
             slow=self._texts.is_slow,
-        )  # fmt: skip
+        )

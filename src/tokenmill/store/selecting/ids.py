@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.paths import local_path, path_error
 from tokenmill.core.records import BoolArray, Int32Array
 from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.words.table import WordTable
+from tokenmill.store.selecting.lines import read_lines
 from tokenmill.store.selecting.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LINES_AT_ONCE = 1 << 16
 MOST_NAMED = 10
 """Unknown ids that are named; the others are counted."""
 
@@ -53,15 +50,10 @@ class Ids:
     def __init__(self, file: str, *, keeps: bool) -> None:
         self._file, self._keeps = file, keeps
         self._table = WordTable()
-        path, number = local_path(file, "a file of ids"), 0
-        try:
-            with path.open("rb") as lines:
-                while some := list(islice(lines, LINES_AT_ONCE)):
-                    self._add(some, number)
-                    number += len(some)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise path_error(error)("cannot read a file of ids", where=file, why=why) from error
+        for _, lines in read_lines(file, "a file of ids"):
+            ids = [line for line in lines if line.strip()]
+            edges = offsets_from_lengths([len(name) for name in ids])
+            self._table.add(np.frombuffer(b"".join(ids), np.uint8), edges)
         if not len(self._table):
             raise UserError("a file of ids is empty", where=file, hint="write one id a line")
         self._found = np.zeros(len(self._table), np.bool_)
@@ -69,21 +61,6 @@ class Ids:
         """Whether any document has an id."""
         names = f"{counted(len(self._table), 'id')} in {file}"
         self.question = f"{'only' if keeps else 'without'} the {names}"
-
-    def _add(self, lines: Sequence[bytes], first: int) -> None:
-        """Add ids to the table; `first` is the number of the first line."""
-        if not first:
-            lines = [lines[0].removeprefix(codecs.BOM_UTF8), *lines[1:]]
-        ids = [line.rstrip(b"\r\n") for line in lines]
-        for number, name in enumerate(ids, first + 1):
-            try:
-                name.decode()
-            except UnicodeDecodeError as error:
-                why = f"line {number} is not valid UTF-8"
-                raise UserError("cannot read a file of ids", where=self._file, why=why) from error
-        ids = [name for name in ids if name.strip()]
-        edges = offsets_from_lengths([len(name) for name in ids])
-        self._table.add(np.frombuffer(b"".join(ids), np.uint8), edges)
 
     def mask(self, place: Place, _: BoolArray) -> BoolArray:
         """Return which documents of a shard to keep, shape (num_documents,)."""

@@ -6,7 +6,6 @@ next, and those of one string do not overlap.
 
 from __future__ import annotations
 
-import codecs
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -17,12 +16,12 @@ from typing import Protocol
 import numpy as np
 
 from tokenmill.core.errors import EngineError, UserError
-from tokenmill.core.paths import local_path, path_error
 from tokenmill.core.records import Int64Array
 from tokenmill.core.values import counted, shortened
 from tokenmill.kernels.double_array import double_array
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.strings import FILTER_BITS, ManyStrings, find_strings, mark_beginnings
+from tokenmill.store.selecting.lines import read_lines
 from tokenmill.store.selecting.texts import TextBlock
 
 Occurrences = Int64Array
@@ -69,18 +68,8 @@ def strings_of(file: str | Path) -> list[str]:
     Raises:
         UserError: it cannot be read, or is not UTF-8.
     """
-    try:
-        data = local_path(file, "a file of strings").read_bytes().removeprefix(codecs.BOM_UTF8)
-        lines = [line.removesuffix("\r") for line in data.decode().split("\n")]
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise path_error(error)(
-            "cannot read a file of strings", where=str(file), why=why
-        ) from error
-    except UnicodeDecodeError as error:
-        why = f"line {data[: error.start].count(10) + 1} is not valid UTF-8"
-        raise UserError("cannot read a file of strings", where=str(file), why=why) from error
-    return [line for line in lines if line]
+    lines = (line for _, lines in read_lines(file, "a file of strings") for line in lines)
+    return [line.decode() for line in lines if line]
 
 
 class _String:
