@@ -88,6 +88,10 @@ readers:  ## official readers of other projects, in an environment of their own,
 	$(PYTHON) -m venv .venv-readers
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
+	if command -v python3.12 >/dev/null; then \
+		python3.12 -m venv .venv-readers-newest && \
+		.venv-readers-newest/bin/python -m pip install --quiet --disable-pip-version-check torch megatron-core==0.19.2; \
+	fi
 
 .PHONY: docs
 docs: $(SETUP)  ## the documentation site in site/, every link checked; needs no network
@@ -100,4 +104,4 @@ notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
 
 .PHONY: clean
 clean:  ## remove the environments and the output of demo and examples
-	rm -rf $(VENV) .venv-readers .venv-cluster .cluster dist site demo/out examples/out
+	rm -rf $(VENV) .venv-readers .venv-readers-newest .venv-cluster .cluster dist site demo/out examples/out

@@ -34,7 +34,16 @@ from tokenmill.run.recipe.options import (
     ReadOptions,
     ResourceOptions,
 )
-from tokenmill.store.exports import Column, ExportOptions, Format, IdType
+from tokenmill.store.exports import (
+    Column,
+    DocumentFormat,
+    DocumentOptions,
+    DocumentOrder,
+    ExportOptions,
+    Format,
+    IdType,
+    Order,
+)
 from tokenmill.store.selecting.options import SelectOptions
 from tokenmill.vocabulary.training.options import (
     GroupOptions,
@@ -99,6 +108,7 @@ STRUCTS: dict[type, list[type[msgspec.Struct]]] = {
     ],
     options.PackArguments: [PackOptions],
     options.ExportArguments: [ExportOptions],
+    options.DocumentArguments: [DocumentOptions],
     options.SelectArguments: [SelectOptions],
     options.CountArguments: [CountRecipe, ReadOptions, LimitOptions, ResourceOptions],
     options.TrainArguments: [
@@ -113,7 +123,7 @@ NAMES: dict[str, Any] = {
     "FillInMiddle": FillInMiddle,
     "Path": Path, "Column": Column, "Format": Format, "IdType": IdType, "MaskedLM": MaskedLM,
     "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
-    "Chat": Chat,
+    "Chat": Chat, "DocumentFormat": DocumentFormat, "DocumentOrder": DocumentOrder, "Order": Order,
 }  # fmt: skip
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
 """A share may be text there, as on a command line: "0.1%"."""
@@ -127,6 +137,7 @@ MORE_TYPES: dict[tuple[type, str], Any] = {
     (ResourceOptions, "cache_dir"): Path,
     (ResourceOptions, "metrics"): Path,
     (tokenmill.OrderOptions, "metrics"): Path,
+    (DocumentOptions, "file_size"): str,
     (ChatOptions, "chat_template"): Path,
     (EncodeOptions, "specials_from"): Path,
     (SpecialOptions, "chat_template"): Path,

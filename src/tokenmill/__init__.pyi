@@ -23,6 +23,7 @@ from tokenmill.api.loading import mix_batches as mix_batches
 from tokenmill.api.loading import text_loader as text_loader
 from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export as export
+from tokenmill.api.plans import export_documents as export_documents
 from tokenmill.api.plans import pack as pack
 from tokenmill.api.provenance import provenance as provenance
 from tokenmill.api.reporting import report as report
@@ -76,6 +77,7 @@ from tokenmill.store.copying.copy import CopyReport as CopyReport
 from tokenmill.store.copying.copy import copy as copy
 from tokenmill.store.counts.folder import CountsFolder as CountsFolder
 from tokenmill.store.counts.folder import open_counts as open_counts
+from tokenmill.store.exports import DocumentsManifest as DocumentsManifest
 from tokenmill.store.exports import ExportManifest as ExportManifest
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan

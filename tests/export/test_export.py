@@ -262,7 +262,7 @@ def test_files_hold_as_many_rows_as_asked_for_and_the_last_the_rest(
     assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
 
 
-def test_a_file_takes_no_more_memory_than_it_may(
+def test_a_file_takes_no_more_memory_than_it_may_unless_its_rows_are_asked_for(
     format_name: Any, tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 5000
@@ -275,6 +275,10 @@ def test_a_file_takes_no_more_memory_than_it_may(
     per_file = limit // row_bytes
     number = len({path.name.split(".")[0] for path in (tmp_path / "rows").glob("rows-*")})
     assert number == -(-len(plan) // per_file) > 5
+    asked_for = ExportOptions(format=format_name, sequences_per_file=len(plan) - 1)
+    report = export(dataset, plan, tmp_path / "large", asked_for)
+    assert report.rows_per_file == {LENGTH: len(plan) - 1}
+    assert_equal(read(tmp_path / "large", format_name), found)
 
 
 def test_length_buckets_make_files_of_each_row_length(tmp_path: Path, dataset: Dataset) -> None:
@@ -316,6 +320,54 @@ def test_rows_are_ordered_by_a_key_in_bands(
     assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
     if bands == 1000:
         assert sorted(keys[order]) == keys[order].tolist()
+
+
+def first_segment(plan: Plan, sequence: int) -> tuple[int, int]:
+    """The document of a row's first segment, and where that begins in it."""
+    place = int(plan.offsets[sequence])
+    return int(plan.documents[place]), int(plan.starts[place])
+
+
+@pytest.mark.parametrize("order", ["plan", "corpus", "shuffled"])
+@pytest.mark.parametrize("made_of", [{"packing": "balanced", "ranks": 4}, {}], ids=str)
+def test_rows_have_the_order_that_is_asked_for(
+    made_of: Any, order: Any, format_name: Any, tmp_path: Path, dataset: Dataset
+) -> None:
+    options = PackOptions(sequence_length=LENGTH, **made_of)
+    plan = pack(dataset, options, tmp_path / "plan").plan
+    orders = {
+        "plan": list(range(len(plan))),
+        "corpus": sorted(range(len(plan)), key=lambda sequence: first_segment(plan, sequence)),
+        "shuffled": shuffled(plan, 3).tolist(),
+    }
+    assert (orders["corpus"] != orders["plan"]) == bool(made_of)
+    wanted = ExportOptions(
+        format=format_name, order=order, seed=3, sequences_per_file=40, max_sequences=70
+    )
+    export(dataset, plan, tmp_path / "rows", wanted)
+    found = read(tmp_path / "rows", format_name)
+    expected = expected_columns(dataset, plan, orders[order][:70], "aligned")
+    assert_equal(found, expected)
+
+
+def test_bands_keep_the_order_that_is_asked_for(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    options = ExportOptions(order="plan", order_by="length", bands=4)
+    export(dataset, plan, tmp_path / "rows", options)
+    order = banded(np.arange(len(plan)), sequence_keys(plan, "length"), 4).tolist()
+    found = read(tmp_path / "rows", "parquet")
+    assert_equal(found, expected_columns(dataset, plan, order, "aligned"))
+
+
+def test_the_shuffled_order_is_the_default_and_another_order_is_another_export(
+    tmp_path: Path, dataset: Dataset, plan: Plan
+) -> None:
+    export(dataset, plan, tmp_path / "rows", ExportOptions())
+    assert export(dataset, plan, tmp_path / "rows", ExportOptions(order="shuffled")).already_there
+    with pytest.raises(OutputConflictError) as caught:
+        export(dataset, plan, tmp_path / "rows", ExportOptions(order="plan"))
+    assert caught.value.why == "order: shuffled, not plan"
 
 
 # Failures.

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from tokenmill.load.fill_in_middle import FillInMiddle
     from tokenmill.packing.options import LongDocuments, Packing
     from tokenmill.read.rendering.chat.conversations import Chat
-    from tokenmill.store.exports import Column, Format, IdType
+    from tokenmill.store.exports import (
+        Column,
+        DocumentFormat,
+        DocumentOrder,
+        Format,
+        IdType,
+        Order,
+    )
     from tokenmill.vocabulary.training.options import Model
 
 Labels = Literal["aligned", "next"]
@@ -102,10 +109,21 @@ class ExportArguments(TypedDict, total=False):
     labels: Labels
     sequences_per_file: int
     max_sequences: int | None
+    order: Order
     seed: int
     order_by: str | None
     bands: int
     dtype: IdType
+
+
+class DocumentArguments(TypedDict, total=False):
+    """The fields of DocumentOptions."""
+
+    format: DocumentFormat
+    order: DocumentOrder
+    seed: int
+    file_size: int | str
+    index_only: bool
 
 
 class ExportSectionArguments(ExportArguments, total=False):

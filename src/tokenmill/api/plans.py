@@ -1,4 +1,4 @@
-"""`tokenmill.pack`, `compare_plans` and `export`."""
+"""`tokenmill.pack`, `compare_plans`, `export` and `export_documents`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
-from tokenmill.load.export import rows
+from tokenmill.load.export import documents, rows
 from tokenmill.load.rest import State
 from tokenmill.load.rest import rest_of as rest_of_state
 from tokenmill.packing import planning
@@ -17,11 +17,16 @@ from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.planning import PlanReport
 from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
 from tokenmill.store import dataset as _store
-from tokenmill.store.exports import ExportManifest, ExportOptions
+from tokenmill.store.exports import (
+    DocumentOptions,
+    DocumentsManifest,
+    ExportManifest,
+    ExportOptions,
+)
 from tokenmill.store.plan import Plan, chosen_plan
 
 if TYPE_CHECKING:
-    from tokenmill.api.options import ExportArguments, PackArguments
+    from tokenmill.api.options import DocumentArguments, ExportArguments, PackArguments
 
 Some = _store.Dataset | str | Path
 
@@ -139,3 +144,35 @@ def export(
     source = opened(dataset)
     found = chosen_plan(source, plan)
     return rows.export(source, found, out, chosen, overwrite=overwrite).manifest
+
+
+def export_documents(
+    dataset: Dataset | str | Path,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    **options: Unpack[DocumentArguments],
+) -> DocumentsManifest:
+    """Write the documents of a dataset or a view for Megatron or nanoGPT, by subset.
+
+    If an export was interrupted, the same call resumes it. If it is complete, nothing is written.
+    The options of `tokenmill export` for documents are keyword arguments.
+
+    Args:
+        dataset: a dataset or a view, or its folder.
+        out: folder for the files.
+        overwrite: replace an existing export.
+        options: the options of `tokenmill export`, with underscores, for example `format`,
+            `order` and `file_size`.
+
+    Returns:
+        The manifest of the export: files, documents and tokens of each, arguments for trainers.
+
+    Raises:
+        UserError: an option is wrong, or the dataset has no documents.
+        OutputConflictError: `out` holds something else.
+        VerificationError: the dataset is damaged.
+        StorageError: a file could not be written.
+    """
+    chosen = make_options(DocumentOptions, options, "the export")
+    return documents.export_documents(opened(dataset), out, chosen, overwrite=overwrite).manifest

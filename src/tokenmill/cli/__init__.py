@@ -20,7 +20,7 @@ RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "toke
 COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
-    "export": "write the rows of a plan as npy, pt, Parquet or Hugging Face datasets files",
+    "export": "write rows as Parquet, npy, pt or datasets files, or documents for Megatron",
     "rows": "turn a Hugging Face dataset into rows for a causal language model",
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",

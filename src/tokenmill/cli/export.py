@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Json, Section
-from tokenmill.core.options import about, make_options
+from tokenmill.core.options import OptionError, Problem, about, make_options
 from tokenmill.core.values import counted
-from tokenmill.store.exports import ExportOptions
+from tokenmill.store.exports import DocumentFormat, DocumentOptions, ExportOptions, Format, Order
 
 if TYPE_CHECKING:
+    from tokenmill.core.records import Advance
+    from tokenmill.load.export.documents import DocumentsReport
     from tokenmill.load.export.rows import ExportReport
+    from tokenmill.store.dataset import Dataset
+
+SHARED = ("format", "order", "seed")
+"""Options of rows and of documents."""
 
 
 class Export(Command, kw_only=True):
-    """Export the rows of a plan, showing progress."""
+    """Export the rows of a plan, or documents, showing progress."""
 
     usage: ClassVar[str] = "DIR --out DIR [options]"
     examples: ClassVar[str] = """\
 examples:
   tokenmill export corpus/ --out rows/                                # its only plan
   tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
-  tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next"""
+  tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next
+  tokenmill export corpus/ --out pairs/ --format megatron             # documents, without a plan"""
+    common: ClassVar[tuple[str, ...]] = (
+        *("out", "plan", "format", "order", "columns", "labels", "sequences_per_file"),
+        *("max_sequences", "file_size", "overwrite"),
+    )
     sections: ClassVar[tuple[Section, ...]] = (
-        Section("rows", ExportOptions, "which rows, and how they are written"),
+        Section("rows", ExportOptions, "which rows, and how they are written", SHARED),
+        Section("documents", DocumentOptions, "how documents are written", SHARED),
     )
 
     dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
     out: Annotated[
         str,
-        about("folder for the rows", example="rows/", metavar="DIR"),
+        about("folder for the files", example="rows/", metavar="DIR"),
     ]
     plan: Annotated[
         str | None,
@@ -40,6 +55,15 @@ examples:
             metavar="PLAN",
         ),
     ] = None
+    format: Annotated[
+        Literal[Format, DocumentFormat],
+        about("rows as npy, pt, parquet or datasets (Arrow); documents for megatron or nanogpt"),
+    ] = "parquet"
+    order: Annotated[
+        Order | None,
+        about("plan, corpus or shuffled (default: shuffled rows, documents of the corpus)"),
+    ] = None
+    seed: Annotated[int, Meta(ge=0, description="seed of the shuffled order")] = 0
     json: Json = False
     overwrite: Annotated[bool, about("replace an existing export")] = False
 
@@ -47,22 +71,77 @@ examples:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
         from tokenmill.cli.terminal import fitted
-        from tokenmill.load.export.rows import export
-        from tokenmill.store.plan import chosen_plan
         from tokenmill.store.temporary import dataset_at
 
-        chosen = make_options(ExportOptions, self.given.get("rows", {}), "the export")
+        of_documents = self.format in typing.get_args(DocumentFormat)
+        values = self._values("documents" if of_documents else "rows")
         with dataset_at(self.dataset) as dataset, meter() as advance:
-            plan = chosen_plan(dataset, self.plan)
-            report = export(
-                dataset, plan, self.out, chosen, overwrite=self.overwrite, advance=advance
-            )
+            report: DocumentsReport | ExportReport
+            if of_documents:
+                report = self._export_documents(dataset, values, advance)
+                lines = document_lines(report)
+            else:
+                report = self._export_rows(dataset, values, advance)
+                lines = export_lines(report)
         if self.json:
             print_json(report.manifest)
             return
         if report.already_there:
             print("nothing to do: the export is complete")
-        print(fitted("\n".join(export_lines(report))))
+        print(fitted("\n".join(lines)))
+
+    def _values(self, section: str) -> dict[str, Any]:
+        """The options of a section, with the shared ones.
+
+        Raises:
+            UserError: options of the other section, or a plan for documents, were given.
+        """
+        wrong = [name for part, names in self.given.items() if part != section for name in names]
+        if self.plan is not None and section == "documents":
+            wrong.append("plan")
+        if wrong:
+            text = "cannot be given for the format {}, which is one of {}"
+            raise OptionError("the export", [Problem(n, text, self.format, section) for n in wrong])
+        order = {} if self.order is None else {"order": self.order}
+        return {"format": self.format, "seed": self.seed, **order, **self.given.get(section, {})}
+
+    def _export_documents(
+        self, dataset: Dataset, values: dict[str, Any], advance: Advance
+    ) -> DocumentsReport:
+        from tokenmill.load.export.documents import export_documents
+
+        options = make_options(DocumentOptions, values, "the export")
+        return export_documents(
+            dataset, self.out, options, overwrite=self.overwrite, advance=advance
+        )
+
+    def _export_rows(
+        self, dataset: Dataset, values: dict[str, Any], advance: Advance
+    ) -> ExportReport:
+        from tokenmill.load.export.rows import export
+        from tokenmill.store.plan import chosen_plan
+
+        options = make_options(ExportOptions, values, "the export")
+        plan = chosen_plan(dataset, self.plan)
+        return export(dataset, plan, self.out, options, overwrite=self.overwrite, advance=advance)
+
+
+def document_lines(report: DocumentsReport) -> Iterator[str]:
+    """The lines that say what an export of documents wrote, and how to read it."""
+    manifest = report.manifest
+    for subset in dict.fromkeys(part.subset for part in manifest.parts):
+        parts = [part for part in manifest.parts if part.subset == subset]
+        documents = counted(sum(part.documents for part in parts), "document")
+        tokens = counted(sum(part.tokens for part in parts), "token")
+        yield f"{subset}: {documents}, {tokens} in {counted(len(parts), 'file')}"
+    yield f"{manifest.dtype}; documents end with token {manifest.eos_id}"
+    if report.files_kept:
+        yield f"reused: {counted(report.files_kept, 'file')} of an interrupted export"
+    if manifest.links:
+        yield "the .bin files are links to the dataset"
+        yield "IndexedDataset[i] and get() are right; slices, [a:b], silently give wrong tokens"
+    for trainer, arguments in manifest.arguments.items():
+        yield f"{trainer}: {arguments}"
 
 
 def export_lines(report: ExportReport) -> Iterator[str]:
@@ -79,7 +158,7 @@ def export_lines(report: ExportReport) -> Iterator[str]:
         yield f"to write them, add --with-{name}"
     if report.files_kept:
         yield f"reused: {counted(report.files_kept, 'file')} of an interrupted export"
-    asked = min(manifest.options.sequences_per_file, manifest.num_sequences)
+    asked = min(manifest.options.sequences_per_file or 0, manifest.num_sequences)
     for length, fewer in report.rows_per_file.items():
         if fewer < asked:
             yield f"{fewer:,} rows of {length:,} tokens per file, to keep files under 512 MiB"

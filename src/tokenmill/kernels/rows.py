@@ -249,6 +249,25 @@ def assemble(
     return problem, placed
 
 
+@compiled
+def join(
+    row: npt.NDArray[np.integer],
+    shards: Int64Array,
+    found: Int64Array,
+    table: Int64Array,
+    like: npt.NDArray[np.integer],
+) -> None:
+    """Write whole documents one after another into `row`, shape (1, num_tokens), and fill it.
+
+    `shards` has the shard of each document, and `found` is a result of `locate`.
+    """
+    stop = ZERO
+    for i in range(len(shards)):
+        tokens = mapped_array(table[shards[i], 0], table[shards[i], 2], like)
+        start, stop = stop, stop + found[0, i]
+        _copy(row, (ZERO, start, stop), tokens, found[1, i])
+
+
 @inner
 def _label(
     rows: tuple[Any, Any, npt.NDArray[np.uint8]],

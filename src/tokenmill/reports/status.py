@@ -28,7 +28,7 @@ from tokenmill.run.progress import RunningUnit
 from tokenmill.run.publish import stored_manifest
 from tokenmill.run.workspace import JOB_NAME
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.exports import EXPORT_NAME
+from tokenmill.store.exports import EXPORT_NAME, DocumentsManifest
 from tokenmill.store.files import unfinished_beside
 from tokenmill.store.manifest import MANIFEST_NAME
 from tokenmill.store.objects.folder import FolderStore
@@ -92,7 +92,7 @@ class BuildStatus:
     """"starting", "encoding", "finishing", "silent" or "stopped"; the stages of an export."""
     dataset_id: str = ""
     documents: int = 0
-    """Documents of a build, rows of a complete export."""
+    """Documents of a build; rows, or documents, of a complete export."""
     tokens: int = 0
     units_done: int = 0
     """Finished units of a build, files of an export."""
@@ -265,12 +265,17 @@ def _export_under_way(out: Path, folder: Path) -> BuildStatus:
 
 def _export_complete(out: Path) -> BuildStatus:
     manifest = export_at(out)
+    documents = (
+        manifest.num_documents
+        if isinstance(manifest, DocumentsManifest)
+        else manifest.num_sequences
+    )
     return BuildStatus(
         out=str(out),
         state="complete",
         kind="export",
         dataset_id=manifest.dataset_id,
-        documents=manifest.num_sequences,
+        documents=documents,
         units_done=len(manifest.files),
         disk_bytes=sum(file.bytes for file in manifest.files),
     )

@@ -1,4 +1,7 @@
-"""The options of an export, its manifest, and the files that `datasets.load_from_disk` needs."""
+"""The options of exports and their manifests, and the files that `datasets.load_from_disk` needs.
+
+An export writes either rows of a plan or whole documents.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ EXPORT_NAME = "export.json"
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"
 Format = Literal["npy", "pt", "parquet", "datasets"]
+"""Formats of rows."""
+DocumentFormat = Literal["megatron", "nanogpt"]
+"""Formats of documents."""
+Order = Literal["plan", "corpus", "shuffled"]
+DocumentOrder = Literal["corpus", "shuffled"]
 Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
 IdType = Literal["int32", "uint16"]
 DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
@@ -45,11 +53,18 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = UNSET
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
-        int, Meta(ge=1, description="rows per file; fewer if a file would exceed 512 MiB")
-    ] = 50_000
+        Annotated[int, Meta(ge=1)] | UnsetType,
+        about("rows per file (default: 50,000, or fewer to keep files under 512 MiB)"),
+    ] = UNSET
+    """Unset means the default; the manifest has the number."""
     max_sequences: Annotated[
         Annotated[int, Meta(ge=1)] | None, about("stop after this many rows")
     ] = None
+    order: Annotated[
+        Order | UnsetType,
+        about("shuffled (default), plan, or corpus: by the first document of each row"),
+    ] = UNSET
+    """Unset means shuffled."""
     seed: Annotated[int, Meta(ge=0, description="seed of the row order")] = 0
     order_by: Annotated[
         str | None,
@@ -80,6 +95,24 @@ class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fie
         return ExportOptions(**{name: getattr(self, name) for name in names})
 
 
+class DocumentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an export writes documents."""
+
+    format: Annotated[
+        DocumentFormat,
+        about("megatron: .bin and .idx pairs; nanogpt: train.bin and val.bin"),
+    ] = "megatron"
+    order: Annotated[DocumentOrder, about("order of documents: corpus or shuffled")] = "corpus"
+    seed: Annotated[int, Meta(ge=0, description="seed of the shuffled order")] = 0
+    file_size: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType,
+        about("least size of a .bin file, e.g. 20GB (default: 10GB)", unit="bytes"),
+    ] = UNSET
+    index_only: Annotated[
+        bool, about("write .idx files over the token files of the dataset, and copy no token")
+    ] = False
+
+
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `export.json`."""
 
@@ -95,6 +128,40 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     num_sequences: int
     files: list[FileEntry]
     digest: str = ""
+
+
+class DocumentFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One token file of an export of documents."""
+
+    name: str
+    """Without extension."""
+    subset: str
+    documents: int
+    tokens: int
+
+
+class DocumentsManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `export.json` of an export of documents."""
+
+    format: str = "tokenmill-documents"
+    format_version: int = 1
+    dataset_id: str
+    options: DocumentOptions
+    dtype: str
+    eos_id: int
+    """The token that ends each document."""
+    parts: list[DocumentFile] = []
+    arguments: dict[str, str] = {}
+    """What to give to trainers, by their names."""
+    links: dict[str, str] = {}
+    """Links to token files of the dataset, by name; only with `index_only`."""
+    files: list[FileEntry] = []
+    digest: str = ""
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in all files."""
+        return sum(part.documents for part in self.parts)
 
 
 def state_of(names: Sequence[str], fingerprint: str, split: str | None = None) -> bytes:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -31,8 +31,9 @@ from tokenmill.core.errors import OutputConflictError, TokenmillError, Verificat
 from tokenmill.core.records import Advance
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
-from tokenmill.store.exports import EXPORT_NAME, ExportManifest
+from tokenmill.store.exports import EXPORT_NAME, DocumentsManifest, ExportManifest
 from tokenmill.store.files import (
+    fsync_path,
     held_beside,
     remove_folder,
     remove_leftover,
@@ -43,12 +44,15 @@ from tokenmill.store.manifest import FileEntry
 from tokenmill.store.ownership import TEMPORARY, refuse_strangers
 
 LOGGER = logging.getLogger(__name__)
+_STEM = r"(rows-\d+-\d+|(train|validation)-\d+|train|val)"
 _FILES = re.compile(
-    r"(begun|progress)\.json|receipts/rows-\d+-\d+\.json|partitions/\d+\.\w+"
-    rf"|(rows|replaced)/(export\.json|rows-\d+-\d+\.[^/]+)|(\w+/)?{TEMPORARY}"
+    rf"(begun|progress)\.json|receipts/{_STEM}\.json|partitions/\d+\.\w+"
+    rf"|(rows|replaced)/((export|blend)\.json|{_STEM}\.[^/]+)|(\w+/)?{TEMPORARY}"
 )
 """The files in the work folder."""
 
+AnyManifest = ExportManifest | DocumentsManifest
+Wanted = TypeVar("Wanted", ExportManifest, DocumentsManifest)
 
 REPORT_SECONDS = 2.0
 PROGRESS_NAME = "progress.json"
@@ -61,6 +65,13 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest without files."""
     rows_per_file: dict[str, int]
     """By the length of rows."""
+
+
+class BegunDocuments(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that determines the bytes of an export of documents."""
+
+    manifest: DocumentsManifest
+    """The manifest without files."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +106,7 @@ class Unfinished:
         """The folder of the partitions."""
         return self.folder / "partitions"
 
-    def begin(self, begun: Begun, *, overwrite: bool, advance: Advance) -> None:
+    def begin(self, begun: Begun | BegunDocuments, *, overwrite: bool, advance: Advance) -> None:
         """Keep finished files of the same export, and remove the rest.
 
         Raises:
@@ -156,12 +167,15 @@ class Unfinished:
         """Number of finished files that the next attempt can reuse."""
         return sum(len(self.finished(stem) or ()) for stem in self._receipts())
 
-    def begun(self) -> Begun | None:
+    def begun(self) -> Begun | BegunDocuments | None:
         """The unfinished export in this folder; None if it cannot be resumed."""
-        try:
-            return msgspec.json.decode(self._begun_path.read_bytes(), type=Begun)
-        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-            return None
+        with contextlib.suppress(FileNotFoundError):
+            data = self._begun_path.read_bytes()
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                return msgspec.json.decode(data, type=Begun)
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                return msgspec.json.decode(data, type=BegunDocuments)
+        return None
 
     def _keep_what_is_whole(self, advance: Advance) -> None:
         """Remove receipts of changed files, and files without a receipt."""
@@ -225,14 +239,20 @@ def unfinished(out: Path) -> Iterator[Unfinished]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_unfinished(out: Path, begun: Begun) -> None:
+def flushed(path: Path, digest: str = "") -> FileEntry:
+    """Flush a file. Its digest is computed from the page cache, unless it is given."""
+    digest = digest or file_digest(path)
+    return FileEntry(name=path.name, bytes=fsync_path(path), xxh3_128=digest)
+
+
+def remove_unfinished(out: Path, begun: Begun | BegunDocuments) -> None:
     """Remove leftovers of a killed process if the same export is complete at the output."""
     remove_leftover(
         out, _FILES.fullmatch, lambda folder: Unfinished(folder).begun() in (None, begun)
     )
 
 
-def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> ExportManifest | None:
+def found_export(out: Path, wanted: Wanted, *, overwrite: bool) -> Wanted | None:
     """Return the manifest of a complete export equal to the wanted one; checks sizes, not digests.
 
     With `overwrite`, any export is replaced: the result is None.
@@ -242,12 +262,14 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
     """
     if not out.exists() and not out.is_symlink():
         return None
-    found = export_at(out)
+    found: AnyManifest = export_at(out)
     if overwrite:
-        refuse_strangers(out, {EXPORT_NAME, *(entry.name for entry in found.files)}.__contains__)
+        known = {EXPORT_NAME, *(entry.name for entry in found.files), *_links(found)}
+        refuse_strangers(out, known.__contains__)
         return None
     why = difference(found, wanted) or _damage(out, found)
     if not why:
+        assert isinstance(found, type(wanted))  # otherwise they differ
         return found
     raise OutputConflictError(
         "the output folder holds another export",
@@ -257,7 +279,7 @@ def found_export(out: Path, wanted: ExportManifest, *, overwrite: bool) -> Expor
     )
 
 
-def export_at(out: Path) -> ExportManifest:
+def export_at(out: Path) -> AnyManifest:
     """Return the manifest of the export in the existing folder `out`.
 
     Raises:
@@ -266,33 +288,47 @@ def export_at(out: Path) -> ExportManifest:
     if not out.is_symlink():
         with contextlib.suppress(TokenmillError, OSError):
             return read_sealed(out / EXPORT_NAME, ExportManifest)
+        with contextlib.suppress(TokenmillError, OSError):
+            return read_sealed(out / EXPORT_NAME, DocumentsManifest)
     hint = "choose another folder, or remove this one"
     raise OutputConflictError("the output folder already exists", where=str(out), hint=hint)
 
 
-def difference(found: ExportManifest, wanted: ExportManifest) -> str:
+def difference(found: AnyManifest, wanted: AnyManifest) -> str:
     """How an export differs from the wanted one; "" if it does not."""
-    for name in ("dataset_id", "plan_id"):
-        there, asked = getattr(found, name), getattr(wanted, name)
-        if there != asked:
-            return f"{name}: {there}, not {asked}"
     there, asked = _options(found), _options(wanted)
-    differing = [name for name in asked if there[name] != asked[name]]
-    return "; ".join(f"{name}: {there[name]}, not {asked[name]}" for name in differing)
+    if type(found) is not type(wanted):
+        return f"format: {there['format']}, not {asked['format']}"
+    for name in ("dataset_id", "plan_id"):
+        ids = [getattr(manifest, name, "") for manifest in (found, wanted)]
+        if ids[0] != ids[1]:
+            return f"{name}: {ids[0]}, not {ids[1]}"
+    pairs = {name: (there.get(name, "none"), value) for name, value in asked.items()}
+    return "; ".join(
+        f"{name}: {one}, not {other}" for name, (one, other) in pairs.items() if one != other
+    )
 
 
-def _options(manifest: ExportManifest) -> dict[str, str]:
+def _options(manifest: AnyManifest) -> dict[str, str]:
     """Options formatted for a message."""
     values = {**msgspec.to_builtins(manifest.options)}
-    values.setdefault("dtype", "int32")
+    for name, default in (("dtype", "int32"), ("order", "shuffled")):
+        values.setdefault(name, default)
     return {
         name: ",".join(value) if isinstance(value, (list, tuple)) else str(value)
         for name, value in values.items()
     }
 
 
-def _damage(folder: Path, manifest: ExportManifest) -> str:
+def _links(manifest: AnyManifest) -> dict[str, str]:
+    return manifest.links if isinstance(manifest, DocumentsManifest) else {}
+
+
+def _damage(folder: Path, manifest: AnyManifest) -> str:
     """Which file of an export is missing or has another size; "" if none."""
+    for name in _links(manifest):
+        if not (folder / name).is_file():
+            return f"its link {name!r} leads to no file"
     for entry in manifest.files:
         path = folder / entry.name
         if "/" in entry.name or not path.is_file() or path.stat().st_size != entry.bytes:

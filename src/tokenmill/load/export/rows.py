@@ -1,10 +1,10 @@
 """Export the rows of a plan as files, in training order.
 
-Rows are in the order of the loader's permutation, epoch 0. They are assembled window by window,
-reading the shards from front to back, and distributed to one partition for each output file; then
-every output file is made from its partition. Shards and partitions are read and written from
-front to back but for the rows inside one partition, which come from the page cache. Memory holds
-some rows and some tens of bytes a sequence.
+By default, rows are in the order of the loader's permutation, epoch 0. They are assembled window by
+window, reading the shards from front to back, and distributed to one partition for each output
+file; then every output file is made from its partition. Shards and partitions are read and written
+from front to back but for the rows inside one partition, which come from the page cache. Memory
+holds some rows and some tens of bytes a sequence.
 
 An export that was stopped continues: rows of finished files are not assembled again.
 """
@@ -30,11 +30,13 @@ from tokenmill.core.records import Advance, Int64Array
 from tokenmill.load.export.folder import (
     Begun,
     Unfinished,
+    flushed,
     found_export,
     remove_unfinished,
     unfinished,
 )
 from tokenmill.load.export.writers import (
+    ROWS_PER_FILE,
     WRITERS,
     check_options,
     columns_of,
@@ -48,15 +50,14 @@ from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
 from tokenmill.store.canonical import canonical_json, write_sealed
 from tokenmill.store.dataset import Dataset
-from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, LABELS_LEFT_OUT, ExportManifest, ExportOptions
-from tokenmill.store.files import fsync_path, remove_folder, storage_errors, take_name, write_pieces
+from tokenmill.store.files import remove_folder, storage_errors, take_name, write_pieces
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
 LOGGER = logging.getLogger(__name__)
 FILE_BYTES = 512 << 20
-"""Limit of the columns of one output file in memory."""
+"""Limit of the columns of one output file in memory, unless a number of rows was asked for."""
 FILES_AT_ONCE = 2
 CHUNK_TOKENS = 1 << 20
 
@@ -71,7 +72,7 @@ class ExportReport:
     files_kept: int
     """Number of files reused from an earlier attempt."""
     rows_per_file: dict[int, int]
-    """Rows per file, by row length; fewer than requested if a file would exceed 512 MiB."""
+    """Rows per file, by row length; by default, fewer if a file would exceed 512 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,10 @@ def export(
     out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
     check_options(dataset, options)
+    is_limited = options.sequences_per_file is UNSET
     options, left_out = settled(reader, options)
     wanted = _describe(reader, options, left_out)
-    series = _series(reader, wanted)
+    series = _series(reader, wanted, FILE_BYTES if is_limited else None)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
@@ -170,25 +172,37 @@ def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
         )
 
 
-def _series(reader: RowReader, wanted: ExportManifest) -> list[_Series]:
+def _series(reader: RowReader, wanted: ExportManifest, file_bytes: int | None) -> list[_Series]:
     """Group the rows to write by length: each file holds rows of one length."""
     options, in_token = wanted.options, token_bytes(wanted.dtypes)
-    order = shuffled(reader.plan, options.seed)
+    order = _order(reader.plan, options)
     if options.order_by is not None:
         keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
         order = banded(order, keys, options.bands, steps_of(reader.plan))
     order = order[: options.max_sequences]
     lengths = plan_row_lengths(reader.plan)[order]
+    per_file = min(options.sequences_per_file or ROWS_PER_FILE, 1 << 40)
     return [
         _Series(
             row_length=length,
             order=order[lengths == length],
-            rows_per_file=max(
-                1, min(options.sequences_per_file, FILE_BYTES // (length * in_token))
-            ),
+            rows_per_file=per_file
+            if file_bytes is None
+            else max(1, min(per_file, file_bytes // (length * in_token))),
         )
         for length in np.unique(lengths).tolist()
     ]
+
+
+def _order(plan: Plan, options: ExportOptions) -> Int64Array:
+    """The sequences of a plan in the order of the export, without bands."""
+    if options.order == "plan":
+        return np.arange(len(plan))
+    if options.order == "corpus":
+        plan.check_offsets()
+        first = plan.offsets[:-1]
+        return np.lexsort((plan.starts[first], plan.documents[first]))
+    return shuffled(plan, options.seed)
 
 
 def _distribute(
@@ -239,7 +253,7 @@ def _write(
             for rows in partitions.take(number, series.rows_at_once):
                 writer.append(columns_of(rows, room))
                 written(len(rows.ids))
-            work.finish(stem, [_flushed(path) for path in writer.finish()])
+            work.finish(stem, [flushed(path) for path in writer.finish()])
         except BaseException:
             with contextlib.suppress(OSError):  # of a disk that refuses even what was held back
                 writer.discard()
@@ -287,16 +301,9 @@ def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) ->
         fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([wanted.plan_id, wanted.options]))
         names = [file.name for file in files]
         descriptions = describe_for_datasets(work.rows, names, fingerprint)
-        files = files + [_flushed(path) for path in descriptions]
+        files = files + [flushed(path) for path in descriptions]
     manifest = msgspec.structs.replace(wanted, files=files)
     return write_sealed(work.rows / EXPORT_NAME, manifest)
-
-
-def _flushed(path: Path) -> FileEntry:
-    """Flush a file and compute its digest, read back from the page cache."""
-    digest = file_digest(path)
-    fsync_path(path)
-    return FileEntry(name=path.name, bytes=path.stat().st_size, xxh3_128=digest)
 
 
 class RowPartitions:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_ROWS = 1024
+ROWS_PER_FILE = 50_000
+"""Default of `sequences_per_file`."""
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -43,7 +45,7 @@ _LARGEST_UINT16 = (1 << 16) - 1
 
 
 def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, bool]:
-    """Decide what the options leave open: the columns and the dtype of input_ids.
+    """Decide what the options leave open: columns, the dtype of input_ids, rows per file.
 
     The second value tells whether the rows have no labels, and those who read them can compute
     them. To know that takes the tokenizer, which is opened at most once.
@@ -65,8 +67,10 @@ def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, b
         dtype = "uint16" if largest <= _LARGEST_UINT16 else UNSET
     if dtype == "int32":
         dtype = UNSET
-    options = msgspec.structs.replace(options, columns=columns, with_labels=UNSET, dtype=dtype)
-    return options, left_out
+    order = UNSET if options.order == "shuffled" else options.order
+    chosen = {"columns": columns, "with_labels": UNSET, "dtype": dtype, "order": order}
+    chosen["sequences_per_file"] = options.sequences_per_file or ROWS_PER_FILE
+    return msgspec.structs.replace(options, **chosen), left_out
 
 
 def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:

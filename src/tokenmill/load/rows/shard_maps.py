@@ -149,6 +149,12 @@ class ShardMaps:
             why = f"the block at byte {place * BLOCK_BYTES} has ids above the largest id"
             raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
 
+    def forget(self, shards: Int64Array) -> None:
+        """Give the memory of mapped shards back to the system. They stay mapped."""
+        for number in shards.tolist():
+            for file in self._maps[number]:
+                file.forget()
+
     def _tokens_path(self, number: int) -> Path:
         if self.cache is not None:
             return self.cache.tokens_path(number)

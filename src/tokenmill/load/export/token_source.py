@@ -1,0 +1,115 @@
+"""The tokens of many documents of a dataset by their numbers, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenmill.core.records import Int64Array
+from tokenmill.kernels.interpreted import for_first_steps
+from tokenmill.kernels.rows import join, locate
+from tokenmill.load.rows.shard_maps import ShardMaps
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import BLOCK_BYTES
+from tokenmill.store.layout import contradiction
+
+TOKENS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where documents are, arrays of shape (n,)."""
+
+    documents: Int64Array
+    shards: Int64Array
+    found: Int64Array
+    """Shape (2, n): see `locate`."""
+
+    @property
+    def lengths(self) -> Int64Array:
+        """Tokens of each document."""
+        lengths: Int64Array = self.found[0]
+        return lengths
+
+    @property
+    def starts(self) -> Int64Array:
+        """First token of each document in its shard."""
+        starts: Int64Array = self.found[1]
+        return starts
+
+    def batches(self) -> Iterator[Located]:
+        """Yield consecutive documents with up to `TOKENS_AT_ONCE` tokens, or a single one."""
+        stops, first = np.cumsum(self.lengths), 0
+        while first < len(stops):
+            most = TOKENS_AT_ONCE + (stops[first - 1] if first else 0)
+            stop = max(int(np.searchsorted(stops, most, side="right")), first + 1)
+            chosen = slice(first, stop)
+            yield Located(self.documents[chosen], self.shards[chosen], self.found[:, chosen])
+            first = stop
+
+
+class TokenSource:
+    """Reads documents through memory maps. Their index and their tokens are checked at first use.
+
+    Only one thread may use it at a time.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset, self._maps = dataset, ShardMaps(dataset)
+        self._like: npt.NDArray[np.integer] = np.empty(0, dataset.token_dtype)
+        self.first_documents = self._maps.first_documents
+        """First document of each shard, shape (num_shards + 1,)."""
+
+    def shards_of(self, documents: Int64Array) -> Int64Array:
+        """Return the shard of each document, shape (n,)."""
+        return np.searchsorted(self.first_documents, documents, side="right") - 1
+
+    def locate(self, documents: Int64Array) -> Located:
+        """Return where documents are, which must exist.
+
+        Raises:
+            VerificationError: an index is damaged.
+        """
+        shards = self.shards_of(documents)
+        self._maps.require(shards)
+        located = Located(documents, shards, np.ones((2, len(documents)), np.int64))
+        return Located(documents, shards, self._found(located, self._maps.checked)[0])
+
+    def read(self, located: Located) -> npt.NDArray[np.integer]:
+        """Return the tokens of documents, one document after another, shape (num_tokens,).
+
+        Raises:
+            VerificationError: a block of tokens is damaged.
+        """
+        maps, lengths = self._maps, located.lengths
+        maps.require(located.shards)
+        blocks = self._found(located, maps.checked)[1]
+        if len(blocks):
+            is_limited = maps.cache is not None and maps.cache.is_limited
+            every = self._found(located, np.zeros_like(maps.checked))[1] if is_limited else None
+            maps.check(blocks, every)
+        ids: npt.NDArray[Any] = np.empty((1, int(lengths.sum())), self._dataset.token_dtype)
+        write = for_first_steps(join, ids.size)
+        write(ids, located.shards, located.found, maps.table, self._like)
+        return ids.reshape(-1)
+
+    def forget(self, located: Located) -> None:
+        """Give the memory of documents that were read back to the system."""
+        self._maps.forget(np.unique(located.shards))
+
+    def _found(
+        self, located: Located, checked: npt.NDArray[np.uint8]
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return the location of documents, and the blocks of their tokens that are not checked."""
+        maps, nothing = self._maps, np.zeros_like(located.documents)
+        segments = np.stack([nothing, located.shards, located.documents, nothing, located.lengths])
+        blocks = (maps.first_blocks, checked, BLOCK_BYTES)
+        find = for_first_steps(locate, 4 * len(nothing))
+        problem, found, new = find(segments, maps.first_documents, maps.table, self._like, blocks)
+        if problem:  # a file was changed after its index was checked
+            raise contradiction(self._dataset.location)
+        return found, new
