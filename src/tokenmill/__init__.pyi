@@ -6,6 +6,7 @@ time it is used.
 
 __version__: str
 
+from tokenmill.api.adopting import adopt as adopt
 from tokenmill.api.amending import amend as amend
 from tokenmill.api.analysis import analyze as analyze
 from tokenmill.api.building import BuildReport as BuildReport

@@ -210,7 +210,7 @@ def test_without_a_command_the_commands_are_listed(
     out = capsys.readouterr().out
     shown = [name for name in COMMANDS if f"\n  {name} " in out]
     assert shown == [name for name in COMMANDS if name not in RARE]
-    assert "\nalso: delete, recipe, completion, bench\n" in out
+    assert "\nalso: diff, delete, recipe, completion, bench\n" in out
     assert len(out.splitlines()) < 25
 
 

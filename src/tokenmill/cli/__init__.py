@@ -16,9 +16,19 @@ if TYPE_CHECKING:
     from tokenmill.cli.parser import Parser
 
 UNCHANGED = "nothing was changed"
-RESUMABLE = ("build", "export", "rows", "cp", "delete", "tokenizer count", "tokenizer train")
+RESUMABLE = (
+    "build",
+    "adopt",
+    "export",
+    "rows",
+    "cp",
+    "delete",
+    "tokenizer count",
+    "tokenizer train",
+)
 COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
+    "adopt": "make a dataset of token files of Megatron, OLMo, datatrove, nanoGPT or datasets",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
     "export": "write rows as Parquet, npy, pt or datasets files, or documents for Megatron",
     "rows": "turn a Hugging Face dataset into rows for a causal language model",
@@ -41,7 +51,7 @@ COMMANDS = {
     "completion": "print the completion script of a shell",
     "bench": "measure engines and loaders on this machine",
 }
-RARE = ("delete", "recipe", "completion", "bench")
+RARE = ("diff", "delete", "recipe", "completion", "bench")
 """Commands that the overview only names."""
 ACTIONS = {
     "tokenizer": {

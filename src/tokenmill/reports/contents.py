@@ -12,7 +12,7 @@ from tokenmill.core.tables import Fact
 from tokenmill.core.values import counted, unknown_facts
 from tokenmill.store.canonical import read_sealed, unseal
 from tokenmill.store.dataset import Dataset, Shard
-from tokenmill.store.manifest import RUN_NAME, FileEntry, Manifest, Run
+from tokenmill.store.manifest import ADOPTED, RUN_NAME, FileEntry, Manifest, Run
 from tokenmill.store.temporary import whole_shard
 
 SUBSET_NOTE = (
@@ -95,7 +95,8 @@ def described(
         yield "fingerprint", dataset.manifest.tokenizer.fingerprint
     if run is not None:
         yield "from", str(run.recipe.get("tokenizer"))
-        yield "encoded by", f"the engine {run.engine}"
+        adopted = run.engine == ADOPTED
+        yield "encoded by", "another tool" if adopted else f"the engine {run.engine}"
         yield "exactness", exactness_text(run)
     yield from (fact for fact in subset_facts(subsets) if view is None or fact[0] != "note")
 
@@ -113,6 +114,8 @@ def subset_facts(subsets: dict[str, SubsetCounts]) -> list[Fact]:
 
 def exactness_text(run: Run) -> str:
     """How the ids of a dataset were checked."""
+    if run.engine == ADOPTED:
+        return "adopted: all ids are in the vocabulary; they were compared with no text"
     if run.engine == "reference":
         return "the tokenizer's own library encoded every document"
     return audited_text(run, "the reference tokenizer")

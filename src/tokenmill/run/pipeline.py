@@ -265,7 +265,7 @@ def merge(
         )
     with (
         open_workspace(out, COUNTS_OUTPUT) as workspace,
-        _room_for(None, workspace, overwrite) as (place, _),
+        room_for(None, workspace, overwrite) as (place, _),
     ):
         if not overwrite and (workspace.is_complete() or workspace.is_begun()):
             what = "word counts" if workspace.is_complete() else "an unfinished count"
@@ -306,7 +306,7 @@ def _run(
             return found
         in_process = task.resources.num_workers == 1 and isinstance(executor, WorkerPool)
         task = task.prepared(access, in_process=in_process)
-        place, alone = stack.enter_context(_room_for(task, workspace, overwrite, lock))
+        place, alone = stack.enter_context(room_for(task, workspace, overwrite, lock))
         if not alone:
             refuse_unsafe(place.store)
         if place.is_complete():  # by another process, or by one that was killed just afterwards
@@ -332,7 +332,7 @@ def _found_before(workspace: Workspace, task: Task[R], how: How, on_compare: OnC
 
 
 @contextmanager
-def _room_for(
+def room_for(
     task: Task[Any] | None,
     workspace: Workspace,
     overwrite: Overwrite,

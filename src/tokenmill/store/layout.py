@@ -15,9 +15,11 @@ All little-endian. Read by `megatron.core.datasets.indexed_dataset.IndexedDatase
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import Int64Array
@@ -28,6 +30,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 DTYPE_CODES: dict[np.dtype[np.integer], int] = {np.dtype("<u2"): 8, np.dtype("<i4"): 4}
 MAX_DOCUMENT_TOKENS = 2**31 - 1
+DOCUMENTS_AT_ONCE = 1 << 20
 
 
 def token_dtype(largest_id: int) -> np.dtype[np.integer]:
@@ -35,14 +38,25 @@ def token_dtype(largest_id: int) -> np.dtype[np.integer]:
     return np.dtype("<u2") if largest_id < 2**16 else np.dtype("<i4")
 
 
-def pack_index(lengths: Int64Array, dtype: np.dtype[np.integer]) -> bytes:
+def pack_index(lengths: npt.NDArray[np.integer], dtype: np.dtype[np.integer]) -> bytes:
     """Return the bytes of a `.idx` for documents of `lengths` tokens, one sequence per document."""
-    num_documents = len(lengths)
-    header = HEADER.pack(MAGIC, 1, DTYPE_CODES[dtype], num_documents, num_documents + 1)
-    offsets = offsets_from_lengths(lengths)[:-1] * dtype.itemsize
-    documents = np.arange(num_documents + 1, dtype="<i8")
-    arrays = (lengths.astype("<i4"), offsets.astype("<i8"), documents)
-    return b"".join([header, *(array.tobytes() for array in arrays)])
+    return b"".join(index_pieces(lengths, dtype))
+
+
+def index_pieces(lengths: npt.NDArray[np.integer], dtype: np.dtype[np.integer]) -> Iterator[bytes]:
+    """Yield the bytes of a `.idx` in pieces: it may have 100 million documents."""
+    count = len(lengths)
+    yield HEADER.pack(MAGIC, 1, DTYPE_CODES[dtype], count, count + 1)
+    parts = [lengths[at : at + DOCUMENTS_AT_ONCE] for at in range(0, count, DOCUMENTS_AT_ONCE)]
+    for part in parts:
+        yield part.astype("<i4").tobytes()
+    first = 0
+    for part in parts:
+        offsets = first + offsets_from_lengths(part) * dtype.itemsize
+        yield offsets[:-1].astype("<i8").tobytes()
+        first = int(offsets[-1])
+    for at in range(0, count + 1, DOCUMENTS_AT_ONCE):
+        yield np.arange(at, min(at + DOCUMENTS_AT_ONCE, count + 1), dtype="<i8").tobytes()
 
 
 def unpack_index(data: bytes | memoryview, where: str) -> tuple[np.dtype[np.integer], Int64Array]:

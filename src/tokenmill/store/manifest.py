@@ -18,6 +18,9 @@ FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 RUN_NAME = "run.json"
 
+ADOPTED = "adopted"
+"""The engine of datasets that another tool encoded; in the recipe, what was found in its files."""
+
 MAX_COUNT = 2**53
 """The largest count in a manifest or a plan, so that sums and sizes in bytes stay below 2^63."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]

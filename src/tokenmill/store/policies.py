@@ -49,6 +49,14 @@ class ChatPolicies(msgspec.Struct, frozen=True, kw_only=True):
     date: str | None = None
 
 
+class AdoptPolicies(msgspec.Struct, frozen=True, kw_only=True):
+    """Options for adopting; see `read.tokens.options.AdoptOptions`."""
+
+    boundaries: Literal["auto", "index", "eos"]
+    append_eos: bool
+    """Whether an EOS was appended to documents without one."""
+
+
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """The `policies` of a manifest; unknown keys are ignored.
 
@@ -58,6 +66,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     read: ReadPolicies
     encode: EncodePolicies
     chat: ChatPolicies | UnsetType = UNSET
+    adopt: AdoptPolicies | UnsetType = UNSET
+    """Only if another tool encoded the documents."""
 
     @property
     def control_tokens(self) -> bool:

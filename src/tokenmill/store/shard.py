@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.errors import DataError
-from tokenmill.core.records import Int64Array, Rejection
+from tokenmill.core.records import Int32Array, Int64Array, Rejection
 from tokenmill.store.digests import DigestWriter, file_digest
 from tokenmill.store.documents_table import DocumentRows, DocumentsWriter
-from tokenmill.store.files import storage_errors
-from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, pack_index
+from tokenmill.store.files import shared, storage_errors
+from tokenmill.store.layout import MAX_DOCUMENT_TOKENS, index_pieces
 from tokenmill.store.manifest import FileEntry
 
 PARTS = ("bin", "idx", "xxh3", "parquet", "jsonl")
@@ -44,13 +45,29 @@ class ShardWriter:
     """Writes `<stem>.bin`, `.idx`, `.xxh3`, `.parquet` and `.jsonl` under temporary names."""
 
     def __init__(
-        self, folder: Path, stem: str, layout: ShardLayout, source_names: SourceNames
+        self,
+        folder: Path,
+        stem: str,
+        layout: ShardLayout,
+        source_names: SourceNames,
+        *,
+        tokens: Path | None = None,
     ) -> None:
+        """Create the files.
+
+        If `tokens` already holds what will be appended, the `.bin` shares its bytes where the file
+        system allows it; `shares_tokens` tells.
+
+        Raises:
+            StorageError: the file system refuses a file.
+        """
         self._layout = layout
         self._names = source_names
         self._paths = {part: folder / f"{stem}.{part}" for part in PARTS}
         with storage_errors("write a shard", self._paths["bin"]):
-            self._tokens = DigestWriter(self._paths["bin"], WRITE_BYTES)
+            self.shares_tokens = tokens is not None and shared(tokens, self._paths["bin"])
+            written = Path(os.devnull) if self.shares_tokens else self._paths["bin"]
+            self._tokens = DigestWriter(written, WRITE_BYTES)
             self._rejected = RejectedWriter(self._paths["jsonl"], source_names)
             self._documents = DocumentsWriter(
                 self._paths["parquet"],
@@ -58,7 +75,7 @@ class ShardWriter:
                 layout.keep,
                 has_no_loss=layout.has_no_loss,
             )
-        self._lengths: list[Int64Array] = []
+        self._lengths: list[Int32Array] = []
         self.num_documents = 0
 
     def append(self, rows: DocumentRows, ids: npt.NDArray[np.integer], lengths: Int64Array) -> None:
@@ -74,7 +91,7 @@ class ShardWriter:
             )
         with storage_errors("write a shard", self._paths["bin"]):
             self._tokens.write(ids.data)
-            self._lengths.append(lengths)
+            self._lengths.append(lengths.astype(np.int32))
             self._documents.append(rows)
         self.num_documents += len(lengths)
 
@@ -88,10 +105,10 @@ class ShardWriter:
             self._tokens.close()
             self._rejected.close()
             self._documents.close()
-            empty = np.empty(0, np.int64)
-            lengths = np.concatenate(self._lengths) if self._lengths else empty
+            lengths = np.concatenate([np.empty(0, np.int32), *self._lengths])
             index = DigestWriter(self._paths["idx"])
-            index.write(pack_index(lengths, self._layout.dtype))
+            for piece in index_pieces(lengths, self._layout.dtype):
+                index.write(piece)
             index.close()
             blocks = DigestWriter(self._paths["xxh3"])
             blocks.write(self._tokens.block_digests + index.block_digests)

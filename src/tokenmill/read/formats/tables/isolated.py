@@ -85,8 +85,6 @@ def iter_rows(
         UserError: a field is missing, or the text is not a column of strings.
         OSError: the file cannot be read.
     """
-    import pyarrow as pa
-
     # A caller that needs little of a remote file downloads little.
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
@@ -96,6 +94,27 @@ def iter_rows(
         first_row=extent.first_row,
         batch_bytes=batch_bytes,
     )
+    yield from _answered(source, command, raw)
+
+
+def iter_column(source: Source, name: str, batch_bytes: int) -> Iterator[Block]:
+    """Yield all rows of one column of any type, as `iter_rows` does."""
+    yield from _answered(
+        source,
+        ReadRows(
+            file=_file(source),
+            columns=_one_column(name),
+            groups=None,
+            first_row=None,
+            batch_bytes=batch_bytes,
+        ),
+        None,
+    )
+
+
+def _answered(source: Source, command: ReadRows, raw: BinaryIO | None) -> Iterator[Block]:
+    import pyarrow as pa
+
     with _parser(source, raw) as parser:
         parser.send(command)
         ahead = False  # often only the first rows are needed
@@ -134,11 +153,29 @@ def ask(source: Source, about: About, fields: Fields | None = None) -> list[int]
         UserError: a field is missing, or the text is not a column of strings.
         DamagedInputError: the file is damaged, or crashes Arrow.
     """
+    return _value(source, about, _columns(fields or Fields())).numbers
+
+
+def column_names(source: Source, required: str) -> list[str]:
+    """Return the names of all columns.
+
+    Raises:
+        UserError: the `required` one is missing.
+        DamagedInputError: the file is damaged, or crashes Arrow.
+    """
+    return _value(source, "names", _one_column(required)).names
+
+
+def _value(source: Source, about: About, columns: Columns) -> Value:
     with _parser(source, None) as parser:
-        parser.send(Ask(file=_file(source), about=about, columns=_columns(fields or Fields())))
+        parser.send(Ask(file=_file(source), about=about, columns=columns))
         reply, _ = parser.answer()
         assert isinstance(reply, Value)
-        return reply.numbers
+        return reply
+
+
+def _one_column(name: str) -> Columns:
+    return Columns(names=[name], optional=[], text=None, whole=False)
 
 
 def _columns(fields: Fields) -> Columns:

@@ -52,7 +52,8 @@ def main() -> None:
             with _opened(command.file, parent) as raw:
                 table = cast(TableFormat, FORMATS[command.file.format]).open(raw, command.file)
                 if isinstance(command, Ask):
-                    parent.send(Value(_answer(command, table)))
+                    names = table.schema.names if command.about == "names" else []
+                    parent.send(Value(_answer(command, table), names))
                 else:
                     _read(command, table, raw, parent)
         except TokenmillError as error:
@@ -74,7 +75,7 @@ def _failure(error: Exception) -> Failed:
 
 def _answer(command: Ask, table: Table) -> list[int]:
     match command.about:
-        case "columns":
+        case "columns" | "names":
             check_columns(table.schema, command.columns)
             return []
         case "groups":

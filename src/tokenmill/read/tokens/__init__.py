@@ -1,0 +1,1 @@
+"""Files of token ids that other tools wrote."""
