@@ -257,7 +257,7 @@ def test_what_is_longer_than_a_piece_comes_in_several(
 
 def test_verify_says_that_there_are_no_texts(tmp_path: Path, adopt) -> None:
     dataset = adopt(write_pair(tmp_path / "text", DOCUMENTS))
-    with pytest.raises(UserError, match="an adopted dataset has no texts to compare with"):
+    with pytest.raises(UserError, match="an adopted dataset has no texts"):
         tokenmill.verify(dataset.folder, against_sources=True)
 
 

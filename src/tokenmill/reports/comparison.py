@@ -73,15 +73,15 @@ def read_options(dataset: Dataset) -> ReadOptions:
     must have given the function.
 
     Raises:
-        UserError: the function was not given, or this is a view.
+        UserError: the function was not given, or this is a view or adopted.
     """
     run = run_if_kept(dataset)
     if dataset.policies.adopt is not msgspec.UNSET:
         raise UserError(
-            "an adopted dataset has no texts to compare with",
+            "an adopted dataset has no texts",
             where=dataset.location,
             why="its sources are token files, which another tool wrote",
-            hint="verify without --against-sources checks every digest and count",
+            hint="give files of texts; verify without --against-sources",
         )
     if dataset.is_view or (run is not None and VIEW in run.identity):
         parents = [root.location for root in dataset.roots] if run is None else run.inputs
