@@ -27,6 +27,11 @@ class UsesOfDocuments:
 
     def __init__(self, seen: Seen, dataset: Dataset) -> None:
         self._seen, self.step = seen, seen.state.step
+        names = [name_of(each) for each in seen.state.sources]
+        self._names = [
+            f"{name}, plan {each.plan_name}" if names.count(name) > 1 else name
+            for name, each in zip(names, seen.state.sources, strict=True)
+        ]
         self._shards = _shards(dataset)
         self._firsts = [dataset.first_document(number) for number in range(len(self._shards))]
         self._sources: list[tuple[int, dict[tuple[str, int], int], PlanSegments]] = []
@@ -65,7 +70,7 @@ class UsesOfDocuments:
         lists = (each.tolist() for each in (uses.members, uses.steps, uses.epochs, ranks))
         for member, step, epoch, rank in zip(*lists, strict=True):
             use = FoundUse(
-                source=name_of(self._seen.state.sources[number]),
+                source=self._names[number],
                 sequence=int(flat[member]),
                 step=None if step < 0 else step,
                 epoch=epoch,
