@@ -16,8 +16,6 @@ from tokenmill.api.building import recipe as recipe
 from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
 from tokenmill.api.datasets import open as open
-from tokenmill.api.finding import Findings as Findings
-from tokenmill.api.finding import StringCount as StringCount
 from tokenmill.api.finding import find as find
 from tokenmill.api.loading import mix as mix
 from tokenmill.api.loading import mix_batches as mix_batches
@@ -82,8 +80,10 @@ from tokenmill.store.exports import DocumentsManifest as DocumentsManifest
 from tokenmill.store.exports import ExportManifest as ExportManifest
 from tokenmill.store.plan import Plan as Plan
 from tokenmill.store.plan import open_plan as open_plan
+from tokenmill.store.selecting.finding import Findings as Findings
 from tokenmill.store.selecting.finding import FoundDocument as FoundDocument
 from tokenmill.store.selecting.finding import FoundUse as FoundUse
+from tokenmill.store.selecting.finding import StringCount as StringCount
 from tokenmill.vocabulary.advice.advise import VocabularyAdvice as VocabularyAdvice
 from tokenmill.vocabulary.changing.change import TokenizerChange as TokenizerChange
 from tokenmill.vocabulary.training.train import TrainReport as TrainReport

@@ -123,10 +123,7 @@ def test_documents_that_share_words_with_a_benchmark_are_told(
             "documents": 3,
             "texts": 3,
             "found": 2,
-            "most": [
-                {"text": "bench.jsonl:2", "documents": 2},
-                {"text": "bench.jsonl:1", "documents": 1},
-            ],
+            "most": {"bench.jsonl:2": 2, "bench.jsonl:1": 1},
             "too_short": 1,
             "first_too_short": ["bench.jsonl:3"],
             "slow": False,

@@ -158,8 +158,9 @@ def test_what_is_found_becomes_a_view_and_can_be_left_out(dataset: Dataset, tmp_
     found = tokenmill.find(dataset, "日本", save=tmp_path / "found")
     having = [i for i, text in enumerate(ALL) if "日本" in text]
     assert found.view is not None
-    assert found.view.question == ['containing "日本"']
-    assert documents_of(found.view) == [documents_of(dataset)[i] for i in having]
+    view = tokenmill.open(found.view)
+    assert view.question == ['containing "日本"']
+    assert documents_of(view) == [documents_of(dataset)[i] for i in having]
     rest = tokenmill.select(dataset, tmp_path / "rest", without=str(tmp_path / "found"))
     assert rest.question == [f"without the {len(having)} documents of {tmp_path}/found"]
     assert documents_of(rest) == [
@@ -167,7 +168,7 @@ def test_what_is_found_becomes_a_view_and_can_be_left_out(dataset: Dataset, tmp_
     ]
     assert tokenmill.find(rest, "日本").num_documents == 0
     again = tokenmill.select(dataset, tmp_path / "again", only=str(tmp_path / "found"))
-    assert documents_of(again) == documents_of(found.view)
+    assert documents_of(again) == documents_of(view)
     with pytest.raises(OutputConflictError, match="already exists"):
         tokenmill.find(dataset, "a", save=tmp_path / "found")
     with pytest.raises(UserError, match="no document is chosen"):

@@ -247,7 +247,7 @@ def test_a_view_has_the_documents_that_a_plain_model_chooses(
     with pytest.MonkeyPatch.context() as patch:
         if all_collide:
             patch.setattr(
-                duplicates, "hash_documents", lambda *given: np.zeros(len(given[2]), np.uint64)
+                duplicates, "tags_of", lambda *given: np.zeros(len(given[1]) - 1, np.uint64)
             )
         for name in ("KEYS_AT_ONCE", "PAIRS_AT_ONCE", "MOST_MAPPED"):
             patch.setattr(duplicates, name, 3)

@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenmill.api.datasets import Dataset, opened
+from tokenmill.api.datasets import opened
 from tokenmill.load.found import UsesOfDocuments
 from tokenmill.load.seen import Seen
 from tokenmill.load.state import checked_state, read_state
 from tokenmill.store import dataset as _store
 from tokenmill.store.plan import Plan, chosen_plan
-from tokenmill.store.selecting.finding import Finder, FoundDocument
+from tokenmill.store.selecting.finding import Finder, Findings, FoundDocument
 from tokenmill.store.selecting.matching import matcher_of
-
-
-@dataclass(frozen=True, slots=True)
-class StringCount:
-    """How often a string was found."""
-
-    string: str
-    documents: int
-    occurrences: int
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What `tokenmill.find` found."""
-
-    question: str
-    """What was looked for, in words."""
-    documents: list[FoundDocument]
-    """In the order of the dataset; empty if they were only counted."""
-    num_documents: int
-    num_tokens: int
-    """Of these documents."""
-    counts: list[StringCount]
-    """For each string, in the order given, without repeated ones."""
-    view: Dataset | None
-    """The view of these documents, if one was saved."""
-    decoded_by_reference: bool
-    """Whether the tokenizer's own library had to decode each document, which is slow."""
 
 
 def find(
@@ -95,16 +67,4 @@ def find(
         tell=None if count else documents.extend,
         tokenizer=tokenizer,
     )
-    view = finder.run(save)
-    return Findings(
-        question=matcher.question,
-        documents=documents,
-        num_documents=finder.documents,
-        num_tokens=finder.tokens,
-        counts=[
-            StringCount(string, *counts)
-            for string, counts in zip(matcher.strings, finder.counts.tolist(), strict=True)
-        ],
-        view=None if view is None else Dataset(view),
-        decoded_by_reference=finder.texts.is_slow,
-    )
+    return replace(finder.run(save), documents=documents)

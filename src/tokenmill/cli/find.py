@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tokenmill.cli.meter import Meter
     from tokenmill.load.found import UsesOfDocuments
     from tokenmill.store.dataset import Dataset
-    from tokenmill.store.selecting.finding import Finder, FoundDocument, FoundUse
-    from tokenmill.store.selecting.matching import Matcher
+    from tokenmill.store.selecting.finding import Findings, FoundDocument, FoundUse
 
 MOST_NAMED = 10
 """Sequences that are named for a document; --json has all."""
@@ -88,17 +87,17 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
                 advance=meter.advance,
                 tokenizer=self.tokenizer,
             )
-            finder.run(self.save)
+            found = finder.run(self.save)
             meter.clear()
             if self.json:
-                values = found_values(finder, matcher, self.save)
+                values = found_values(found)
                 print_json({"event": "result", **values, **listing.counts(uses)})
                 return
             if self.count and self.strings:
-                self._print_counts(finder, matcher)
+                _print_counts(found)
             elif listing.shown:
                 print()
-            facts = found_facts(finder, matcher, dataset.num_documents, self.save)
+            facts = found_facts(found, dataset.num_documents)
             print("\n".join(fact_lines([*facts, *listing.facts(uses)], 12)))
             if self.save is not None:
                 command = ("tokenmill", "select", self.dataset, "--without", self.save)
@@ -113,16 +112,17 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
 
         return UsesOfDocuments(Seen(read_state(self.state), [dataset]), dataset)
 
-    def _print_counts(self, finder: Finder, matcher: Matcher) -> None:
-        from tokenmill.cli.tables import print_table
-        from tokenmill.core.values import shortened
 
-        rows = [
-            [shortened(string, 60), *(f"{number:,}" for number in numbers)]
-            for string, numbers in zip(matcher.strings, finder.counts.tolist(), strict=True)
-        ]
-        print_table(["string", "documents", "occurrences"], rows)
-        print()
+def _print_counts(found: Findings) -> None:
+    from tokenmill.cli.tables import print_table
+    from tokenmill.core.values import shortened
+
+    rows = [
+        [shortened(each.string, 60), f"{each.documents:,}", f"{each.occurrences:,}"]
+        for each in found.counts
+    ]
+    print_table(["string", "documents", "occurrences"], rows)
+    print()
 
 
 class _Listing:
@@ -195,31 +195,25 @@ def use_text(use: FoundUse) -> str:
     return f"{step} ({use.source}, epoch {use.epoch}{rank})"
 
 
-def found_facts(
-    finder: Finder, matcher: Matcher, num_documents: int, view: str | None
-) -> Iterator[tuple[str, str]]:
+def found_facts(found: Findings, num_documents: int) -> Iterator[tuple[str, str]]:
     """What was found, in sum."""
-    yield "documents", f"{finder.documents:,} of {num_documents:,}, {matcher.question}"
-    yield "occurrences", f"{int(finder.counts[:, 1].sum()):,}"
-    yield "tokens", f"{finder.tokens:,} in these documents"
-    if finder.texts.is_slow:
+    yield "documents", f"{found.num_documents:,} of {num_documents:,}, {found.question}"
+    yield "occurrences", f"{found.num_occurrences:,}"
+    yield "tokens", f"{found.num_tokens:,} in these documents"
+    if found.decoded_by_reference:
         yield "slow", "the tokenizer's own library decoded each document"
-    if view is not None:
-        yield "view", view
+    if found.view is not None:
+        yield "view", str(found.view)
 
 
-def found_values(finder: Finder, matcher: Matcher, view: str | None) -> dict[str, object]:
+def found_values(found: Findings) -> dict[str, object]:
     """The same for JSON."""
-    strings = zip(matcher.strings, finder.counts.tolist(), strict=True)
     return {
-        "question": matcher.question,
-        "documents": finder.documents,
-        "occurrences": int(finder.counts[:, 1].sum()),
-        "tokens": finder.tokens,
-        "strings": [
-            {"string": string, "documents": numbers[0], "occurrences": numbers[1]}
-            for string, numbers in strings
-        ],
-        "decoded_by_reference": finder.texts.is_slow,
-        "view": view,
+        "question": found.question,
+        "documents": found.num_documents,
+        "occurrences": found.num_occurrences,
+        "tokens": found.num_tokens,
+        "strings": found.counts,
+        "decoded_by_reference": found.decoded_by_reference,
+        "view": None if found.view is None else str(found.view),
     }

@@ -79,8 +79,8 @@ def contained_facts(each: Containment) -> Iterator[tuple[str, str]]:
     texts = f"{counted(each.texts, 'text')} of {each.file}"
     share = f"{counted(each.documents, 'document')} share {counted(each.words, 'word')} in a row"
     yield "contained", f"{share} with {each.found:,} of {texts}"
-    for found in each.most:
-        yield "", f"{counted(found.documents, 'document')} with {found.text}"
+    for text, documents in each.most.items():
+        yield "", f"{counted(documents, 'document')} with {text}"
     if each.too_short:
         yield "too short", each.told_too_short
     if each.slow:

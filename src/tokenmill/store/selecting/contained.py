@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -17,17 +17,11 @@ from tokenmill.store.selecting.benchmark import Benchmark
 from tokenmill.store.selecting.places import Place
 from tokenmill.store.selecting.texts import Texts
 
+Match = dict[str, Any]
+"""What a line of `matches.jsonl` says about a document: how many `texts` it shares a run with; and
+`matches`, the first of them, each as its `text` (file and line) and the `words` of a run."""
 MOST_TEXTS = 10
 """Texts that are listed for a document, or named in a summary; all are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundText:
-    """A text of a benchmark that documents share words with."""
-
-    text: str
-    """Its file and line."""
-    documents: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +37,8 @@ class Containment:
     """All texts of the benchmark."""
     found: int
     """Texts that share a run with any document."""
-    most: list[FoundText]
-    """Those with the most documents."""
+    most: dict[str, int]
+    """The documents of those that have the most, by file and line of the text."""
     too_short: int
     """Texts with fewer words than a run, which cannot be found."""
     first_too_short: list[str]
@@ -58,30 +52,6 @@ class Containment:
         some = f"{self.too_short:,} of {counted(self.texts, 'text')} of {self.file}"
         why = f"cannot be found, with fewer than {counted(self.words, 'word')}"
         return f"{some} {why}: {', '.join(self.first_too_short)}{more}"
-
-
-class Match(msgspec.Struct, frozen=True):
-    """Words that a document shares with a text."""
-
-    text: str
-    """File and line of the text."""
-    words: str
-    """The first run that they share, normalized."""
-
-
-class MatchedDocument(msgspec.Struct, frozen=True):
-    """A line of `matches.jsonl`."""
-
-    document: int
-    """Its number in its dataset."""
-    dataset: int
-    source: str
-    position: int
-    id: str | None
-    texts: int
-    """How many texts it shares a run with."""
-    matches: list[Match]
-    """The first of them."""
 
 
 class Contained:
@@ -108,7 +78,7 @@ class Contained:
 
     def mask(self, place: Place, asked: BoolArray) -> BoolArray:
         """Return which of the documents asked for to keep, shape (num_documents,)."""
-        listed: dict[int, tuple[int, list[Match]]] = {}
+        listed: dict[int, Match] = {}
         for documents, data, offsets in self._texts.blocks(place, asked):
             owners, runs = self._benchmark.shared_runs(data, offsets)
             edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
@@ -117,10 +87,10 @@ class Contained:
                 self._of_texts[texts] += 1
                 first = zip(texts[:MOST_TEXTS].tolist(), of_texts.tolist(), strict=False)
                 matches = [
-                    Match(self._benchmark.label(text), self._benchmark.words_of(run))
+                    {"text": self._benchmark.label(text), "words": self._benchmark.words_of(run)}
                     for text, run in first
                 ]
-                listed[int(documents[owners[a]])] = len(texts), matches
+                listed[int(documents[owners[a]])] = {"texts": len(texts), "matches": matches}
         self._documents += len(listed)
         if listed and self.file is not None:
             self._write(self.file, place, listed)
@@ -128,21 +98,13 @@ class Contained:
         found[list(listed)] = True
         return found if self._keeps else ~found
 
-    def _write(
-        self, file: BinaryIO, place: Place, listed: Mapping[int, tuple[int, list[Match]]]
-    ) -> None:
+    def _write(self, file: BinaryIO, place: Place, listed: Mapping[int, Match]) -> None:
+        """Write a line for each document that shares words, by its index in the shard."""
         table = place.shard.documents(["source", "position", "id"]).take(list(listed))
+        origins = ({"dataset": place.dataset_number, **row} for row in table.to_pylist())
         lines = [
-            MatchedDocument(
-                document=place.first_document + document,
-                dataset=place.dataset_number,
-                **row,
-                texts=num_texts,
-                matches=matches,
-            )
-            for (document, (num_texts, matches)), row in zip(
-                listed.items(), table.to_pylist(), strict=True
-            )
+            {"document": place.first_document + document, **origin, **match}
+            for origin, (document, match) in zip(origins, listed.items(), strict=True)
         ]
         file.write(msgspec.json.Encoder().encode_lines(lines))
 
@@ -159,11 +121,7 @@ class Contained:
             documents=self._documents,
             texts=len(benchmark),
             found=int(np.count_nonzero(documents)),
-            most=[
-                FoundText(benchmark.label(text), int(documents[text]))
-                for text in order
-                if documents[text]
-            ],
+            most={benchmark.label(text): int(documents[text]) for text in order if documents[text]},
             too_short=len(benchmark.too_short),
             first_too_short=[benchmark.label(n) for n in benchmark.too_short[:MOST_TEXTS].tolist()],
             slow=self._texts.is_slow,

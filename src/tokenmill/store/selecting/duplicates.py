@@ -14,7 +14,8 @@ import numpy as np
 
 from tokenmill.core.records import Advance, BoolArray, Int64Array, UInt64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.kernels.equal_documents import OUTSIDE, equal_documents, hash_documents
+from tokenmill.kernels.byte_strings import tags_of
+from tokenmill.kernels.equal_documents import OUTSIDE, equal_documents
 from tokenmill.store.file_map import FileMap
 from tokenmill.store.layout import HEADER, contradiction, index_bytes
 from tokenmill.store.selecting.places import Place
@@ -48,7 +49,7 @@ class Duplicates:
         shard, bits = place.shard, self._number_bits
         data = np.asarray(shard.ids).view(np.uint8)
         edges = shard.offsets * shard.ids.itemsize
-        hashes = hash_documents(data, edges, documents, self._basis)
+        hashes = tags_of(data, edges, self._basis)[documents] << np.uint64(32)
         numbers = (documents + place.documents.start).astype(np.uint64)
         stop = self._count + len(documents)
         self._keys[self._count : stop] = hashes >> bits << bits | numbers

@@ -8,6 +8,7 @@ One pass, a block at a time. What it finds is passed on shard by shard.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -70,6 +71,35 @@ class FoundDocument:
     """Occurrences of which no sequence has a token."""
     uses: list[FoundUse] | None = None
     """When a run gave the occurrences, and will until its epoch ends; None without a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class StringCount:
+    """How often a string was found."""
+
+    string: str
+    documents: int
+    occurrences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a search found."""
+
+    question: str
+    """What was looked for, in words."""
+    documents: list[FoundDocument]
+    """In the order of the dataset; empty if they were only counted."""
+    num_documents: int
+    num_occurrences: int
+    num_tokens: int
+    """Of these documents."""
+    counts: list[StringCount]
+    """For each string, in the order given, without repeated ones."""
+    view: Path | None
+    """Folder of the view of these documents, if one was saved."""
+    decoded_by_reference: bool
+    """Whether the tokenizer's own library had to decode each document, which is slow."""
 
 
 @dataclass(slots=True)
@@ -154,19 +184,29 @@ class Finder:
             place.shard.release()
             yield mask
 
-    def run(self, save: str | Path | None) -> Path | None:
-        """Search; with `save`, write a view of what is found, and return its folder.
+    def run(self, save: str | Path | None) -> Findings:
+        """Search, and return all but the documents; with `save`, write a view of what is found.
 
         Raises:
             UserError: nothing is found that can be saved, or the dataset is not on this machine.
             OutputConflictError: `save` exists.
             VerificationError: the dataset is damaged.
         """
+        view = None
         if save is not None:
-            return write_view(save, [self._dataset], self.masks(), [self._matcher.question])
-        for _ in self.masks():
-            pass
-        return None
+            view = write_view(save, [self._dataset], self.masks(), [self._matcher.question])
+        else:
+            deque(self.masks(), maxlen=0)
+        return Findings(
+            question=self._matcher.question,
+            documents=[],
+            num_documents=self.documents,
+            num_occurrences=int(self.counts[:, 1].sum()),
+            num_tokens=self.tokens,
+            counts=list(map(StringCount, self._matcher.strings, *self.counts.T.tolist())),
+            view=view,
+            decoded_by_reference=self.texts.is_slow,
+        )
 
     def _described(self, place: Place, hits: Sequence[_Hit]) -> list[FoundDocument]:
         shard = place.shard
