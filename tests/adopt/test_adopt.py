@@ -326,3 +326,22 @@ def test_an_adopted_dataset_packs_loads_selects_and_exports(tmp_path: Path, adop
     tokenmill.verify(copy)
     found = tokenmill.find(dataset, ["789"])
     assert found is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        ({"format": "megatron"}, "*.bin"),
+        ({"format": "megatron", "index_only": True}, "**/*.bin"),
+        ({"format": "nanogpt"}, "train.bin"),
+    ],
+)
+def test_adopted_documents_survive_the_way_to_another_tool_and_back(
+    tmp_path: Path, adopt, tokenizer: Path, options: dict, pattern: str
+) -> None:
+    dataset = adopt(write_pair(tmp_path / "text", DOCUMENTS * 5))
+    view = tokenmill.select(dataset, tmp_path / "view", where="tokens > 2")
+    tokenmill.export_documents(view, tmp_path / "export", **options)
+    files = sorted((tmp_path / "export").glob(pattern))
+    again = tokenmill.adopt(files, tokenizer, tmp_path / "again", eos="<eos>")
+    assert documents_of(again) == [[7, 8, 9, 0], [2, 3, 0]] * 5
