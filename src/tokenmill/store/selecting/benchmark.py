@@ -89,17 +89,13 @@ class Benchmark:
         owners, runs = self._runs_in(numbers, words_before, self._runs.known_numbers)
         return owners[runs >= 0], runs[runs >= 0]
 
-    def texts_with(self, runs: Int32Array) -> tuple[Int64Array, Int32Array]:
+    def texts_with(self, runs: Int32Array) -> dict[int, int]:
         """Return the texts with any of some runs, in the order of the runs, and a run of each."""
-        _, firsts = np.unique(runs, return_index=True)
-        runs = runs[np.sort(firsts)]
-        counts = self._edges[runs + 1] - self._edges[runs]
-        places = np.arange(counts.sum()) + np.repeat(
-            self._edges[runs] - offsets_from_lengths(counts)[:-1], counts
-        )
-        _, firsts = np.unique(self._texts[places], return_index=True)
-        firsts.sort()
-        return self._texts[places[firsts]], np.repeat(runs, counts)[firsts]
+        found: dict[int, int] = {}
+        for run in dict.fromkeys(runs.tolist()):
+            for text in self._texts[self._edges[run] : self._edges[run + 1]].tolist():
+                found.setdefault(text, run)
+        return found
 
     def words_of(self, run: int) -> str:
         """Return the words of a run."""

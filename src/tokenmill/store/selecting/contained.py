@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, BinaryIO
 
 import msgspec
@@ -83,14 +83,13 @@ class Contained:
             owners, runs = self._benchmark.shared_runs(data, offsets)
             edges = np.flatnonzero(np.diff(owners, prepend=-1, append=-1))
             for a, b in pairwise(edges.tolist()):
-                texts, of_texts = self._benchmark.texts_with(runs[a:b])
-                self._of_texts[texts] += 1
-                first = zip(texts[:MOST_TEXTS].tolist(), of_texts.tolist(), strict=False)
+                shared = self._benchmark.texts_with(runs[a:b])
+                self._of_texts[list(shared)] += 1
                 matches = [
                     {"text": self._benchmark.label(text), "words": self._benchmark.words_of(run)}
-                    for text, run in first
+                    for text, run in islice(shared.items(), MOST_TEXTS)
                 ]
-                listed[int(documents[owners[a]])] = {"texts": len(texts), "matches": matches}
+                listed[int(documents[owners[a]])] = {"texts": len(shared), "matches": matches}
         self._documents += len(listed)
         if listed and self.file is not None:
             self._write(self.file, place, listed)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import pairwise
 from mmap import MADV_DONTNEED, mmap
 from typing import NamedTuple, cast
 
@@ -20,7 +19,6 @@ import numpy as np
 
 from tokenmill.core.errors import VerificationError
 from tokenmill.core.records import BoolArray, Int64Array, UInt8Array
-from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.encode.token_texts import special_ids, token_texts
 from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.texts import NO_TEXT, TokenTexts, write_texts
@@ -141,11 +139,9 @@ class Texts:
             edges = self.edges(shard, documents)
             edges[:, 1] = np.minimum(edges[:, 1], edges[:, 0] + TRIED_TOKENS)
             for block in self._written(shard, documents, edges):
-                for document, (start, stop) in zip(
-                    block.documents.tolist(), pairwise(block.offsets.tolist()), strict=True
-                ):
-                    theirs = self.decoded(shard, document, TRIED_TOKENS)
-                    if _shown(block.data[start:stop].tobytes()) != _shown(theirs):
+                for i, document in enumerate(block.documents.tolist()):
+                    ours = block.data[block.offsets[i] : block.offsets[i + 1]].tobytes()
+                    if _shown(ours) != _shown(self.decoded(shard, document, TRIED_TOKENS)):
                         return False
             shard.release()
         return True
@@ -172,17 +168,11 @@ class Texts:
             cast("mmap", shard.ids.base).madvise(MADV_DONTNEED)
 
     def _decoded(self, shard: Shard, documents: Int64Array) -> Iterator[TextBlock]:
-        """Yield the text of documents, decoded by the reference."""
-        texts: list[bytes] = []
-        size = first = 0
-        for stop, document in enumerate(documents.tolist(), 1):
-            texts.append(self.decoded(shard, document))
-            size += len(texts[-1])
-            if size >= BLOCK_BYTES or stop == len(documents):
-                offsets = offsets_from_lengths([len(text) for text in texts])
-                data = np.frombuffer(b"".join(texts), np.uint8)
-                yield TextBlock(documents[first:stop], data, offsets)
-                texts, size, first = [], 0, stop
+        """Yield the text of documents, decoded by the reference, each in a block of its own."""
+        for document in documents.tolist():
+            text = self.decoded(shard, document)
+            data = np.frombuffer(text, np.uint8)
+            yield TextBlock(np.array([document]), data, np.array([0, len(text)]))
 
 
 def _shown(text: bytes) -> str:
