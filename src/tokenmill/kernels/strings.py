@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenmill.core.records import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
+from tokenmill.core.records import Int32Array, Int64Array, UInt8Array, UInt64Array
 from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.kernels.memory import eight_bytes_at
 
@@ -19,11 +19,10 @@ class ManyStrings(NamedTuple):
 
     nodes: Int32Array
     """A trie of them, see `double_array`."""
-    may_begin: BoolArray
-    """Shape (1 << FILTER_BITS,): whether a string begins with bytes that have this hash. A trie
-    of many strings is far larger than the processor's cache, but most places need no look at it."""
+    beginnings: UInt64Array
+    """Shape (num_strings,): their first eight bytes, as little-endian numbers."""
     mask: np.uint64
-    """The bytes, of eight, that are hashed: as many as the shortest string has."""
+    """The bytes, of eight, that all strings have: as many as the shortest one."""
 
 
 @inner
@@ -33,16 +32,7 @@ def _hash(eight_bytes: np.uint64, mask: np.uint64) -> np.uint64:
 
 
 @compiled
-def mark_beginnings(beginnings: UInt64Array, mask: np.uint64, may_begin: BoolArray) -> None:
-    """Set `may_begin` for the first eight bytes of strings, as little-endian numbers."""
-    for beginning in beginnings:
-        may_begin[_hash(beginning, mask)] = True
-
-
-@compiled
-def find_strings(
-    data: UInt8Array, offsets: Int64Array, strings: ManyStrings, num_strings: int
-) -> Int64Array:
+def find_strings(data: UInt8Array, offsets: Int64Array, strings: ManyStrings) -> Int64Array:
     """Return the occurrences of strings in documents, `data[offsets[i]:offsets[i + 1]]`.
 
     Occurrences of one string do not overlap; the first one counts. Those of different strings may.
@@ -50,9 +40,13 @@ def find_strings(
     Returns:
         Where each begins and ends in `data`, and the number of its string, shape (n, 3).
     """
-    nodes, may_begin, mask = strings
+    nodes, beginnings, mask = strings
+    # Most places need no look at the trie, which is far larger than the processor's cache.
+    may_begin = np.zeros(1 << FILTER_BITS, np.bool_)
+    for beginning in beginnings:
+        may_begin[_hash(beginning, mask)] = True
     address, root = data.ctypes.data, np.int64(nodes[0, 0]) >> 8
-    last_ends = np.zeros(num_strings, np.int64)
+    last_ends = np.zeros(len(beginnings), np.int64)
     found, count = np.empty((1024, 3), np.int64), 0
     for document in range(len(offsets) - 1):
         stop = offsets[document + 1]

@@ -20,7 +20,7 @@ from tokenmill.core.records import Int64Array
 from tokenmill.core.values import counted, shortened
 from tokenmill.kernels.double_array import double_array
 from tokenmill.kernels.interpreted import for_steps
-from tokenmill.kernels.strings import FILTER_BITS, ManyStrings, find_strings, mark_beginnings
+from tokenmill.kernels.strings import ManyStrings, find_strings
 from tokenmill.store.selecting.lines import read_lines
 from tokenmill.store.selecting.texts import TextBlock
 
@@ -133,13 +133,11 @@ class _Strings:
             raise UserError("too many strings to find at once", why=why, hint=hint) from error
         mask = np.uint64((1 << 8 * min(8, *map(len, needles))) - 1)
         beginnings = b"".join(needle[:8].ljust(8, b"\0") for needle in needles)
-        self._many = ManyStrings(nodes, np.zeros(1 << FILTER_BITS, np.bool_), mask)
-        mark = for_steps(mark_beginnings, len(needles))
-        mark(np.frombuffer(beginnings, "<u8"), mask, self._many.may_begin)
+        self._many = ManyStrings(nodes, np.frombuffer(beginnings, "<u8"), mask)
 
     def occurrences(self, block: TextBlock) -> Occurrences:
         find = for_steps(find_strings, len(block.data))
-        return find(block.data, block.offsets, self._many, len(self.strings))
+        return find(block.data, block.offsets, self._many)
 
 
 def _utf8(string: str) -> bytes:

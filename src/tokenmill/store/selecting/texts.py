@@ -158,7 +158,12 @@ class Texts:
         while first < len(documents):
             count, unknown = write(np.asarray(shard.ids), edges[first:], table, slack, out, ends)
             if unknown >= 0:
-                raise _unknown(shard, int(shard.ids[unknown]))
+                raise VerificationError(
+                    "cannot decode token ids of the dataset",
+                    where=str(shard.path("bin")),
+                    why=f"the vocabulary has no token {shard.ids[unknown]}",
+                    hint=RESTORE,
+                )
             if not count:  # a long document
                 out = np.empty(2 * len(out), np.uint8)
                 continue
@@ -178,12 +183,3 @@ class Texts:
 def _shown(text: bytes) -> str:
     """Text without a cut character at its end: libraries differ in how they show its bytes."""
     return text.decode(errors="replace").rstrip("\ufffd")
-
-
-def _unknown(shard: Shard, number: int) -> VerificationError:
-    return VerificationError(
-        "cannot decode token ids of the dataset",
-        where=str(shard.path("bin")),
-        why=f"the vocabulary has no token {number}",
-        hint=RESTORE,
-    )
