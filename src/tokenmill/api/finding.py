@@ -9,8 +9,6 @@ from typing import Any
 
 from tokenmill.api.datasets import opened
 from tokenmill.load.found import UsesOfDocuments
-from tokenmill.load.seen import Seen
-from tokenmill.load.state import checked_state, read_state
 from tokenmill.store import dataset as _store
 from tokenmill.store.plan import Plan, chosen_plan
 from tokenmill.store.selecting.finding import Finder, Findings, FoundDocument
@@ -55,15 +53,11 @@ def find(
     source = opened(dataset)
     matcher = matcher_of([strings] if isinstance(strings, str) else strings, regex=regex)
     documents: list[FoundDocument] = []
-    locate = None
-    if state is not None:
-        values = checked_state(dict(state)) if isinstance(state, Mapping) else read_state(state)
-        locate = UsesOfDocuments(Seen(values, [source]), source).locate
     finder = Finder(
         source,
         matcher,
         plan=None if plan is None else chosen_plan(source, plan),
-        locate=locate,
+        locate=None if state is None else UsesOfDocuments(state, source).locate,
         tell=None if count else documents.extend,
         tokenizer=tokenizer,
     )

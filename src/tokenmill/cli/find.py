@@ -17,7 +17,6 @@ from tokenmill.core.values import counted
 if TYPE_CHECKING:
     from tokenmill.cli.meter import Meter
     from tokenmill.load.found import UsesOfDocuments
-    from tokenmill.store.dataset import Dataset
     from tokenmill.store.selecting.finding import Findings, FoundDocument, FoundUse
 
 MOST_NAMED = 10
@@ -64,6 +63,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
     def run(self) -> None:
         from tokenmill.cli.meter import Meter
         from tokenmill.cli.tables import fact_lines, next_text, print_json
+        from tokenmill.load.found import UsesOfDocuments
         from tokenmill.store.plan import open_plan
         from tokenmill.store.selecting.finding import Finder
         from tokenmill.store.selecting.matching import matcher_of, strings_of
@@ -76,7 +76,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
         with ExitStack() as stack:
             stack.callback(meter.clear)
             dataset = stack.enter_context(dataset_at(self.dataset))
-            uses = self._uses(dataset)
+            uses = None if self.state is None else UsesOfDocuments(self.state, dataset)
             finder = Finder(
                 dataset,
                 matcher,
@@ -102,15 +102,6 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
             if self.save is not None:
                 command = ("tokenmill", "select", self.dataset, "--without", self.save)
                 print(f"\n{next_text((*command, '--out', 'cleaned/'))}")
-
-    def _uses(self, dataset: Dataset) -> UsesOfDocuments | None:
-        if self.state is None:
-            return None
-        from tokenmill.load.found import UsesOfDocuments
-        from tokenmill.load.seen import Seen
-        from tokenmill.load.state import read_state
-
-        return UsesOfDocuments(Seen(read_state(self.state), [dataset]), dataset)
 
 
 def _print_counts(found: Findings) -> None:

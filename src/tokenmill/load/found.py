@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
+from tokenmill.load.state import checked_state, read_state
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.selecting.finding import FoundDocument, FoundUse, PlanSegments
 
@@ -18,14 +21,16 @@ class UsesOfDocuments:
     """Finds the rows of a run that have occurrences in documents of a dataset.
 
     Args:
-        seen: the run.
+        state: the state of the run's loader, or a JSON file with one.
         dataset: the dataset that is searched: one of the run, or one that shares datasets with it.
 
     Raises:
         UserError: the run has nothing of the dataset.
     """
 
-    def __init__(self, seen: Seen, dataset: Dataset) -> None:
+    def __init__(self, state: Mapping[str, Any] | str | Path, dataset: Dataset) -> None:
+        found = checked_state(dict(state)) if isinstance(state, Mapping) else read_state(state)
+        seen = Seen(found, [dataset])
         self._seen, self.step = seen, seen.state.step
         names = [name_of(each) for each in seen.state.sources]
         self._names = [
