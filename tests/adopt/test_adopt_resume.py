@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from adopt_kit import documents_of, write_pair
-from corpora import contents, tokenmill_here
+from corpora import contents, tokenmill_here, wait_for
 
 import tokenmill
 from load.loading_kit import write_tokenizer
@@ -52,14 +53,18 @@ def line_of(inputs: Path, tokenizer: Path, out: Path, *more: str) -> list[str]:
 def test_kills_at_random_moments_change_no_byte(
     inputs: Path, tokenizer: Path, clean: Path, tmp_path: Path
 ) -> None:
+    """Each attempt is killed a moment after it has begun, later and later until one ends."""
     moments, kills = random.Random(2), 0
     for trial in range(6):
         out = tmp_path / f"out-{trial}"
-        for attempt in range(1, 50):
-            command = [sys.executable, "-m", "tokenmill", *line_of(inputs, tokenizer, out)]
+        command = [sys.executable, "-m", "tokenmill", *line_of(inputs, tokenizer, out)]
+        for attempt in itertools.count():
+            attempts = out / "work" / "attempts"
+            shutil.rmtree(attempts, ignore_errors=True)  # the next attempt creates it again
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            wait_for(lambda: attempts.exists() or process.poll() is not None)  # noqa: B023
             try:
-                process.communicate(timeout=moments.uniform(0.3, 0.9) + 0.3 * attempt)
+                process.communicate(timeout=moments.uniform(0.0, 0.03 * (attempt + 1)))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
@@ -70,7 +75,7 @@ def test_kills_at_random_moments_change_no_byte(
                 break
         assert contents(out) == contents(clean)
         assert not (out / "work").exists()
-    assert kills > 0
+    assert kills >= 6
 
 
 def test_files_with_a_receipt_are_not_read_again(
