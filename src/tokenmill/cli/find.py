@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.core.options import about
-from tokenmill.core.values import counted
+from tokenmill.core.values import counted, shortened
 
 if TYPE_CHECKING:
     from tokenmill.cli.meter import Meter
@@ -106,7 +106,6 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
 
 def _print_counts(found: Findings) -> None:
     from tokenmill.cli.tables import print_table
-    from tokenmill.core.values import shortened
 
     rows = [
         [shortened(each.string, 60), f"{each.documents:,}", f"{each.occurrences:,}"]

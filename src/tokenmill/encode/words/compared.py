@@ -99,13 +99,10 @@ def characters() -> CharacterImages:
             kinds[code] = DROPPED
         elif unicodedata.category(character)[0] == "M":
             kinds[code] = MARK
-    sizes = np.array([len(image) for image in images])
-    of_characters = np.array(
-        [len(chr(code).encode(errors="replace")) for code in range(len(sizes))]
-    )
+    sizes = [len(chr(code).encode(errors="replace")) for code in range(NUM_CHARACTERS)]
     return CharacterImages(
         kinds=kinds,
-        offsets=offsets_from_lengths([*sizes, 0]).astype(np.int32),
+        offsets=offsets_from_lengths([*map(len, images), 0]).astype(np.int32),
         images=np.frombuffer(b"".join(images), np.uint8),
-        growth=int(np.max(-(-sizes // of_characters))),
+        growth=max(-(-len(image) // size) for image, size in zip(images, sizes, strict=True)),
     )
