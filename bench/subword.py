@@ -5,7 +5,8 @@ library's generator cannot be seeded. It also draws for merges that have become 
 skips fewer merges. Compare bytes of text per second, not tokens.
 
 With --stream, it also measures a `TextStream` over the files: batches per second, the size of its
-state, and the time to resume.
+state, and the time to resume. With --ranks, it measures ranks of `text_loader` instead: the CPU
+time of the busiest one, and whether all rows are the same.
 
     python bench/subword.py --tokenizers gpt2.json llama2.json --corpus corpus/*.jsonl.zst
 """
@@ -14,15 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import measure
+import tokenmill
 
 
 def read(paths: list[Path], num_bytes: int) -> list[str]:
@@ -132,6 +138,70 @@ def resume(path: Path, options: argparse.Namespace) -> None:
     )
 
 
+def rank_of_text(
+    rank: int, ranks: int, shared: bool, path: Path, options: argparse.Namespace, found: Any
+) -> None:
+    """Take batches as one of several ranks; put its CPU and wall time, and hashes of its rows."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(options.store), rank=rank, world_size=ranks
+    )
+    loader = tokenmill.text_loader(
+        options.corpus,
+        path,
+        sequence_length=2048,
+        global_batch_size=16,
+        dropout=options.dropout,
+        rank=rank,
+        world_size=ranks,
+        group=dist.group.WORLD if shared else None,
+        columns=("input_ids",),
+    )
+    batches = iter(loader)
+    next(batches)
+    started = time.process_time(), time.perf_counter()
+    rows = [
+        hash(row.numpy().tobytes())
+        for batch in islice(batches, options.stream)
+        for row in batch["input_ids"]
+    ]
+    seconds = time.process_time() - started[0], time.perf_counter() - started[1]
+    found.put((rank, *seconds, rows))
+    dist.destroy_process_group()
+
+
+def ranks(path: Path, options: argparse.Namespace) -> None:
+    """Compare ranks that encode everything with ranks that share it."""
+    os.environ["PYTHONHASHSEED"] = "0"  # rows are compared by their hashes
+    context = multiprocessing.get_context("spawn")
+    table, wanted = [], None
+    for number in options.ranks:
+        for shared in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                options.store = f"{folder}/store"
+                found = context.Queue()
+                arguments = [(rank, number, shared, path, options, found) for rank in range(number)]
+                processes = [context.Process(target=rank_of_text, args=each) for each in arguments]
+                for process in processes:
+                    process.start()
+                parts = sorted(found.get() for _ in processes)
+                for process in processes:
+                    process.join()
+            own = [np.reshape(rows, (options.stream, -1)) for *_, rows in parts]
+            rows = np.concatenate(own, axis=1).tolist()
+            wanted = wanted or rows
+            cpu = max(seconds for _, seconds, *_ in parts)
+            rate = options.stream * 16 * 2048 / cpu / 1e6
+            same = "yes" if rows == wanted else "NO"
+            table.append(
+                [f"{number}", "shared" if shared else "all", f"{cpu:.2f}", f"{rate:.2f}", same]
+            )
+    print(f"\n## {path.stem}: {options.stream} batches of 16 rows of 2,048\n")
+    header = ["ranks", "encoding", "CPU s, busiest rank", "M tokens/s of its CPU", "same rows"]
+    print(measure.table(header, table), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokenizers", type=Path, nargs="+", required=True)
@@ -140,10 +210,15 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stream", type=int, default=0, metavar="BATCHES")
+    parser.add_argument("--ranks", type=int, nargs="*", metavar="NUMBER", help="of text_loader")
     options = parser.parse_args()
     os.environ["RAYON_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     print(measure.machine(), measure.versions(["tokenmill", "tokenizers", "numpy", "numba"]))
+    if options.ranks:
+        for path in options.tokenizers:
+            ranks(path, options)
+        return
     texts = read(options.corpus, int(options.megabytes * 1e6))
     for path in options.tokenizers:
         compare(path, texts, options)

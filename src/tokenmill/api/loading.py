@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenmill.api.options import MixtureArguments, TextLoaderArguments
     from tokenmill.load.loader import Loader
     from tokenmill.load.steps.mixture import MixtureSource
-    from tokenmill.load.text.loader import TextLoader
+    from tokenmill.load.text.loader import Group, TextLoader
 
 
 def mix_batches(
@@ -81,6 +81,7 @@ def text_loader(
     rank: int | None = None,
     world_size: int | None = None,
     metrics: str | Path | None = None,
+    group: Group | None = None,
     **options: Unpack[TextLoaderArguments],
 ) -> TextLoader:
     """Load text and encode it during training, with a new sampled encoding in each epoch.
@@ -98,6 +99,8 @@ def text_loader(
         rank: rank of this process. You can omit both if a single process trains.
         world_size: number of ranks.
         metrics: file of metrics for Prometheus; each rank has its own.
+        group: process group of these ranks, by which they share the encoding. All must then take
+            their batches and load states together. None: each rank encodes everything.
         options: fields of `TextStreamOptions` and `BatchOptions`.
 
     Raises:
@@ -110,7 +113,7 @@ def text_loader(
             hint="save the tokenizer and pass the path of its tokenizer.json",
         )
     with opening.needs_torch():
-        from tokenmill.load.text.loader import TextLoader
+        from tokenmill.load.text.loader import TextLoader, exchange_in
 
     rank, ranks = known_ranks(rank, world_size)
     if (batch_size is None) == (global_batch_size is None):
@@ -122,7 +125,12 @@ def text_loader(
         {"sequence_length": sequence_length, "global_batch_size": rows, **options},
     )
     stream = TextStream(
-        [str(name) for name in names], str(tokenizer), made_of, rank=rank, world_size=ranks
+        [str(name) for name in names],
+        str(tokenizer),
+        made_of,
+        rank=rank,
+        world_size=ranks,
+        exchange=None if group is None else exchange_in(group, rank, ranks),
     )
     loader = TextLoader(stream, content)
     keep_metrics(loader.meter, loader.stats, metrics, rank, ranks)

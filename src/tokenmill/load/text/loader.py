@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from torch.utils.data import get_worker_info
+import torch.distributed
+from torch.utils.data import DataLoader, get_worker_info
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.loader import Passes, TensorSource, as_tensors
+from tokenmill.load.loader import DataLoaderOptions, Passes, TensorSource, as_tensors
 from tokenmill.load.rows.reader import Rows
 from tokenmill.load.stats import CountedBatch, Meter, Timed
+from tokenmill.load.text.sharing import Exchange
 from tokenmill.load.text.stream import TextStream
+
+if TYPE_CHECKING:
+    Group = torch.distributed.ProcessGroup
+
+
+def exchange_in(group: Group, rank: int, world_size: int) -> Exchange:
+    """Return a function that sends a value to all ranks of a group, and returns those of all.
+
+    Raises:
+        UserError: the group does not consist of these ranks.
+    """
+    found = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+    if found != (rank, world_size):
+        why = f"this process is rank {found[0]} of {found[1]} in the group; got rank={rank}, "
+        raise UserError(
+            "the group does not have the ranks of the loader",
+            why=f"{why}world_size={world_size}",
+            hint="pass the group of data parallelism",
+        )
+
+    def exchange(value: Any) -> list[Any]:
+        values: list[Any] = [None] * world_size
+        torch.distributed.all_gather_object(values, value, group=group)
+        return values
+
+    return exchange
 
 
 class TextLoader(TensorSource):
@@ -43,6 +71,24 @@ class TextLoader(TensorSource):
         self.meter = Meter()
         self._passes = Passes()
         self._has_ended = False
+
+    def dataloader(
+        self,
+        num_workers: int = 0,
+        *,
+        stateful: bool = False,
+        **options: Unpack[DataLoaderOptions],
+    ) -> DataLoader[Batch]:
+        """Return a DataLoader: see `TensorSource.dataloader`.
+
+        Raises:
+            UserError: an option is not allowed, or ranks share the encoding and there is a worker.
+        """
+        if num_workers and self.stream.exchange is not None:
+            why = "a worker of a DataLoader is not in the group"
+            hint = "set num_workers to 0, or leave out group"
+            raise UserError("cannot share the encoding from a worker", why=why, hint=hint)
+        return super().dataloader(num_workers, stateful=stateful, **options)
 
     def __len__(self) -> int:
         hint = "for a DataLoader, call loader.dataloader()"

@@ -6,8 +6,8 @@ The encoding of a document depends on the seed, the epoch and the document's num
 the order of the sources. Packing continues across epochs, and sequences are closed after the last
 one. Empty rows fill up the last batch, so nothing is left out.
 
-Every rank computes the whole stream and keeps its part of each batch. So each rank spends CPU time
-on all of the encoding, and rows are the same for any number of ranks.
+Every rank computes the whole stream and keeps its part of each batch, so rows are the same for any
+number of ranks. Each rank encodes everything, or they share that: see `sharing`.
 
 A state contains numbers and strings, but no text and no tokens: the place of the portion of
 documents that the last batch ended in, what the packer contained before that portion, and the
@@ -17,7 +17,7 @@ places of the documents in it. To resume, these documents and the portion are en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -40,6 +40,7 @@ from tokenmill.load.text.pieces import (
     RowShape,
     TextCorpus,
 )
+from tokenmill.load.text.sharing import Encoded, Exchange, PortionEncoder
 from tokenmill.load.text.state import (
     Cursor,
     DocumentOrigin,
@@ -57,8 +58,8 @@ from tokenmill.read.per_input import PerInput
 from tokenmill.read.rendering.renderer import TextTemplate
 from tokenmill.store.row_format import Labels
 
-Portion = tuple[int, BatchPlace, DocumentBatch]
-"""Epoch, place and documents of a portion."""
+Portion = tuple[Cursor, DocumentBatch, Encoded]
+"""Where a portion begins, and its documents."""
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -100,7 +101,8 @@ class TextStream:
     """An iterator over batches of rows that are encoded from text while you train.
 
     `tokenmill.text_loader` wraps it for PyTorch. Each rank gets the same number of neighbouring
-    rows of a global batch.
+    rows of a global batch. With an `exchange`, ranks share the encoding, and must take batches and
+    load states together.
 
     Raises:
         UserError: an option cannot be used with these inputs or this tokenizer.
@@ -114,9 +116,10 @@ class TextStream:
         *,
         rank: int = 0,
         world_size: int = 1,
+        exchange: Exchange | None = None,
     ) -> None:
         self._options = options = checked_options(options)
-        self.world_size = world_size
+        self.world_size, self.exchange = world_size, exchange
         self._share = share_of_batch(options.global_batch_size, rank, world_size)
         template = options.text_template
         rendering = None if template is None else TextTemplate(template)
@@ -141,6 +144,9 @@ class TextStream:
             },
             "options": options.identity,
         }
+        self._encoding = PortionEncoder(
+            self._encoder, repr(self._identity), rank, world_size, exchange
+        )
         self._begin(Waypoint(packer=self._new_packer().state_dict()))
 
     @property
@@ -162,6 +168,7 @@ class TextStream:
 
         Raises:
             DataError: a source is damaged, or more records are bad than `max_bad` allows.
+            UserError: ranks that share the encoding are at different places, or read other data.
         """
         size = self._options.global_batch_size
         sequences: list[list[Piece]] = []
@@ -213,9 +220,7 @@ class TextStream:
         self._pieces = PieceStore()
         self._cursor, self._counts = at.cursor, at.counts
         self._origins = {origin.number: origin for origin in at.origins}
-        self._portions: Iterator[tuple[int, BatchPlace, DocumentBatch]] | None = self._read(
-            at.cursor
-        )
+        self._portions: Iterator[Portion] | None = self._read(at.cursor)
         self._rows: list[list[Key]] = []  # of the last packed portion
         self._given, self._before = 0, at
         self._settled = (at, 0)
@@ -229,13 +234,23 @@ class TextStream:
         )
 
     def _read(self, start: Cursor) -> Iterator[Portion]:
-        """Yield the portions from a cursor on."""
-        place = BatchPlace(start.extent, start.batch)
+        """Yield the portions from a cursor on.
+
+        Those that are encoded at once are of one epoch, which is judged when all of it is packed.
+        """
         for epoch in range(start.epoch, self._options.epochs):
-            for found, batch in self._documents.read(place):
-                yield epoch, found, batch
+            at = start if epoch == start.epoch else Cursor(epoch=epoch)
+            batches = self._documents.read(BatchPlace(at.extent, at.batch))
+            while found := list(islice(batches, self._encoding.at_once)):
+                cursors = []
+                for place, batch in found:
+                    at = msgspec.structs.replace(at, extent=place.extent, batch=place.batch)
+                    cursors.append(at)
+                    at = msgspec.structs.replace(at, ordinal=at.ordinal + len(batch.texts))
+                encoded = self._encoding.encode(cursors, [batch.texts for _, batch in found])
+                for cursor, (_, batch), ids in zip(cursors, found, encoded, strict=True):
+                    yield cursor, batch, ids
             self._counts.judge(self._options.max_bad)
-            place = BatchPlace(0, 0)
 
     def _pack_portion(self) -> bool:
         """Pack the next documents. Return False if there are no more rows."""
@@ -251,11 +266,9 @@ class TextStream:
         self._before, self._given = before, 0
         return True
 
-    def _pack(self, epoch: int, place: BatchPlace, batch: DocumentBatch) -> list[list[Key]]:
-        """Encode, cut and pack documents, and return the rows that they complete."""
-        cursor = self._cursor
-        ordinal = cursor.ordinal if epoch == cursor.epoch else 0
-        ids, offsets = self._encoder.encode(batch.texts, epoch, ordinal)
+    def _pack(self, at: Cursor, batch: DocumentBatch, encoded: Encoded) -> list[list[Key]]:
+        """Cut and pack documents, and return the rows that they complete."""
+        cursor, (ids, offsets) = self._cursor, encoded
         lengths = np.diff(offsets).astype(np.int32)
         packed = np.flatnonzero(lengths).astype(np.int32)
         options = PackOptions(sequence_length=self._options.sequence_length)
@@ -268,13 +281,15 @@ class TextStream:
         self._pieces.detach(set(keys).difference(*rows))
         for index in packed.tolist():
             number = cursor.number + index
-            self._origins[number] = DocumentOrigin(number, epoch, ordinal + index, *place, index)
+            self._origins[number] = DocumentOrigin(
+                number, at.epoch, at.ordinal + index, at.extent, at.batch, index
+            )
         self._counts = self._counts.plus(batch, len(packed), len(ids))
         self._cursor = Cursor(
-            epoch=epoch,
-            extent=place.extent,
-            batch=place.batch + 1,
-            ordinal=ordinal + len(batch.texts),
+            epoch=at.epoch,
+            extent=at.extent,
+            batch=at.batch + 1,
+            ordinal=at.ordinal + len(batch.texts),
             number=cursor.number + len(batch.texts),
         )
         return rows
