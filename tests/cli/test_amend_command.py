@@ -44,8 +44,8 @@ def told(*arguments: object) -> list[str]:
 def test_shares_and_sizes_change_and_a_source_comes_and_ends(corpus: Path) -> None:
     assert told("mixed.json", "--out", "more.json", "--share", "code=0.25") == [
         "       state  more.json, at step 3",
-        "      step 0  web 50.0%, code 50.0%; 4 rows in a global batch",
-        "      step 3  web 80.0%, code 20.0%; 4 rows in a global batch",
+        "      step 0  web 50.0% (plan rows-8), code 50.0% (plan rows-8); 4 rows in a global batch",
+        "      step 3  web 80.0% (plan rows-8), code 20.0% (plan rows-8); 4 rows in a global batch",
     ]
     sources = [
         MixtureSource.of("web", "rows-8", name="web"),
@@ -58,9 +58,10 @@ def test_shares_and_sizes_change_and_a_source_comes_and_ends(corpus: Path) -> No
     sizes = ("--global-batch-size", "0:8,7:1k")
     # It is the same plan, so it is the same source with another name.
     assert told("later.json", "--out", "last.json", *words, *sizes)[1:] == [
-        "      step 0  web 50.0%, math 50.0%; 4 rows in a global batch",
-        "      step 3  web 80.0%, math 20.0%; 4 rows in a global batch",
-        "      step 5  web 66.7%, math 33.3%; 8 rows, then 1,000 rows in a global batch",
+        "      step 0  web 50.0% (plan rows-8), math 50.0% (plan rows-8); 4 rows in a global batch",
+        "      step 3  web 80.0% (plan rows-8), math 20.0% (plan rows-8); 4 rows in a global batch",
+        "      step 5  web 66.7% (plan rows-8), math 33.3% (plan rows-8); 8 rows, then 1,000 rows "
+        "in a global batch",
     ]
 
 
@@ -93,6 +94,10 @@ def test_a_run_goes_on_with_another_plan(corpus: Path) -> None:
         ("mixed.json --out x.json --end math", "the run has no source 'math'"),
         ("mixed.json --out x.json --end web --end code", "no source is left"),
         ("mixed.json --out x.json --source web=code", "--source is no source"),
+        (
+            "mixed.json --out x.json --source web=web:rows-16",
+            "the sources have rows of different lengths",
+        ),
         ("mixed.json --out x.json --plan rows-16", "a mixture has no plan of its own"),
         ("alone.json --out x.json --global-batch-size 0", "--global-batch-size is no batch size"),
         (

@@ -217,6 +217,7 @@ def test_a_state_is_small_and_of_plain_values(alone: Path) -> None:
                 "tokenizer": dataset.manifest.tokenizer.sha256,
                 "location": str(alone),
                 "plan_name": "packed",
+                "row_length": 16,
             }
         ],
         "order": {"shuffle": "global"},

@@ -212,8 +212,8 @@ def test_what_a_view_takes_out_of_the_rest_of_a_run_is_said(
     assert (rest.left_out, rest.left_out_tokens, rest.left_out_given) == (2, 6, 1)
     assert (rest.taken_out, rest.taken_out_tokens) == (1, 4)
     assert (
-        "- view, from step 1 on: 2 documents with 6 tokens by: agreed to; 1 of them were given "
-        "from other sources; taken out of the rest of an epoch: 1 with 4 tokens"
+        "- view, from step 1 on: 2 documents with 6 tokens by: agreed to; parts of 1 of them "
+        "were given before or by other sources; taken out of the rest of an epoch: 1 with 4 tokens"
     ) in found.statement().splitlines()
 
 

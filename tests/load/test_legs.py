@@ -349,6 +349,7 @@ def test_what_does_not_fit_to_a_run_is_refused(
         "the points of a batch size must be sorted by step": lambda: tokenmill.amend(
             state, global_batch_size=((5, 24),)
         ),
+        "shares must be a mapping": lambda: tokenmill.amend(mixed, shares=[1, 2]),
         "invalid size of a global batch": lambda: tokenmill.amend(state, global_batch_size=0),
         "give sources or a plan": lambda: tokenmill.amend(
             state, plan="buckets", sources=[source_of("a")]

@@ -19,7 +19,7 @@ import rest_kit as kit
 import tokenmill
 from packing_kit import reseal_plan
 from tokenmill import Dataset, MixtureSource
-from tokenmill.core.errors import TokenmillError, UserError, VerificationError
+from tokenmill.core.errors import OutputConflictError, TokenmillError, UserError, VerificationError
 from tokenmill.core.values import counted
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.packing import planning
@@ -113,7 +113,8 @@ def unless(refusal: str, action: Callable[..., Any], *arguments: Any, **options:
 
 def pack_as(dataset: Dataset, name: str, **made: Any) -> Any:
     """A plan in place of any other with this name."""
-    return tokenmill.pack(dataset, name=name, overwrite=True, **made)
+    shutil.rmtree(dataset.folder / "plans" / name, ignore_errors=True)
+    return tokenmill.pack(dataset, name=name, **made)
 
 
 def check_rest(report: Any, left: kit.Tokens, chosen: kit.Tokens) -> None:
@@ -375,7 +376,7 @@ def test_what_is_of_another_epoch_is_named(
     for step in range(len(batches)):
         caplog.clear()
         report = tokenmill.pack(
-            copied, sequence_length=32, rest_of=kit.state_at(batches, step), overwrite=True
+            copied, sequence_length=32, rest_of=kit.state_at(batches, step), name=f"rest-{step}"
         )
         epoch = report.plan.manifest.options["rest_of"]["epoch"]
         due = sum(int((whole.epochs < epoch).sum()) for whole in wholes[step:] if whole)
@@ -568,3 +569,37 @@ def test_a_plan_with_a_damaged_rest_is_damaged(copied: Dataset) -> None:
         reseal_plan(plan.folder, options={**options, "rest_of": options["rest_of"] | change})
         with pytest.raises(VerificationError, match="a plan is damaged"):
             tokenmill.pack(copied, sequence_length=64, rest_of=later)
+
+
+def test_the_plan_of_a_rest_is_not_replaced(copied: Dataset) -> None:
+    """The state of a run may name it."""
+    tokenmill.pack(copied, sequence_length=16, name="first")
+    batches = copied.batches("first", global_batch_size=4)
+    for step in (1, 2):
+        options = {"rest_of": kit.state_at(batches, step), "sequence_length": 32, "name": "rest"}
+        if step == 1:
+            tokenmill.pack(copied, **options)
+            continue
+        with pytest.raises(OutputConflictError) as error:
+            tokenmill.pack(copied, **options)
+        assert error.value.why == "it is the rest of another step"
+        assert error.value.hint == "give the new plan another name: --name"
+        with pytest.raises(OutputConflictError, match="the plan of a rest cannot be replaced"):
+            tokenmill.pack(copied, overwrite=True, **options)
+
+
+def test_documents_that_come_back_are_counted(
+    copied: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    view = view_of(tmp_path / "view", [copied], range(1, copied.num_documents))
+    tokenmill.pack(view, sequence_length=16, name="first")
+    state = kit.state_at(view.batches("first", global_batch_size=4), 1)
+    tokenmill.pack(view, rest_of=state, sequence_length=16, name="left")
+    assert not [each for each in caplog.messages if "come back" in each]
+    tokenmill.pack(copied, rest_of=state, sequence_length=16, name="all")
+    length = copied.shards[0].lengths[0]
+    told = [each for each in caplog.messages if "come back" in each]
+    assert told == [
+        f"1 document with {length} tokens come back: the view that the run trained on, "
+        f"{view.location}, had left them out"
+    ]

@@ -53,7 +53,7 @@ def test_tokens_set_at_cuts_are_shown(packed: Path) -> None:
 def test_a_sequence_is_shown_with_brackets_or_in_colour(packed: Path, capsys: Printed) -> None:
     assert main(["inspect", str(packed), "--plan", "next-fit-6", "--sequence", "1"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "== document 0, 6 to 8 of 8 tokens; a.jsonl, position 0",
+        "== document 0, 6 to 8 of 8 tokens; a.jsonl, position 0, id x",
         f"⟪7⟫⟦{EOS}⟧",
         "== document 1, all of 2 tokens; a.jsonl, position 31",
         f"⟪8⟫⟦{EOS}⟧",

@@ -26,7 +26,7 @@ examples:
   tokenmill amend state.json --out next.json --global-batch-size 128
   tokenmill amend state.json --out next.json --global-batch-size 0:64,9000:128
   tokenmill amend state.json --out next.json --source math=math/:best-fit-4096 --share math=0.1
-  tokenmill amend state.json --out next.json --dataset cleaned/ --plan rest-8192"""
+  tokenmill amend state.json --out next.json --dataset cleaned/ --plan best-fit-8192-rest"""
 
     state: Annotated[str, about("file with the state of a loader", positional="STATE.json")]
     out: Annotated[str, about("file for the new state", metavar="NEW.json", example="next.json")]

@@ -170,8 +170,13 @@ def document_lines(found: FoundDocument) -> Iterator[str]:
     yield f"    {one_line(found.before)}{match}{one_line(found.after)}"
     for is_given, begin in ((True, "given at"), (False, "to come at")):
         uses = [use for use in found.uses or [] if use.is_given == is_given]
-        texts = [one_line(use_text(use)) for use in uses[:MOST_NAMED]]
-        texts += ["..."] if len(uses) > MOST_NAMED else []
+        known = [use for use in uses if use.step is not None]
+        texts = [one_line(use_text(use)) for use in known[:MOST_NAMED]]
+        texts += ["..."] if len(known) > MOST_NAMED else []
+        if len(known) < len(uses):
+            texts.append(
+                f"steps of a mixture that are not known yet, in {len(uses) - len(known)} rows"
+            )
         if texts:
             yield fitted(f"    {begin} {', '.join(texts)}")
     if found.uses == []:
@@ -180,7 +185,7 @@ def document_lines(found: FoundDocument) -> Iterator[str]:
 
 def use_text(use: FoundUse) -> str:
     """The step, source, epoch and rank of a row."""
-    step = "an unknown step" if use.step is None else f"step {use.step:,}"
+    step = f"step {use.step:,}"
     rank = "" if use.rank is None else f", rank {use.rank}"
     return f"{step} ({use.source}, epoch {use.epoch}{rank})"
 

@@ -19,7 +19,7 @@ def describe_leg(state: LoaderState, leg: Leg) -> str:
     if shares and len(shares) == len(sources):
         total = sum(shares) or 1
         parts = [
-            f"{name_of(each)} {share / total:.1%}"
+            f"{name_of(each)} {share / total:.1%} (plan {each.plan_name})"
             for each, share in zip(sources, shares, strict=True)
         ]
     else:

@@ -190,7 +190,12 @@ def with_shares(sources: list[LegSource], shares: Mapping[str, float]) -> list[L
     if sources[0].share is None and len(sources) == 1:
         raise UserError("the run is no mixture", hint="add a source: --source, or sources=[...]")
     found = by_name(sources)
-    for name, share in shares.items():
+    try:
+        pairs = dict(shares).items()
+    except (TypeError, ValueError) as error:
+        hint = "give the shares by the names of sources: {'code': 0.3}"
+        raise UserError("shares must be a mapping", why=f"got {shares!r}", hint=hint) from error
+    for name, share in pairs:
         if name not in found:
             why = f"they are {', '.join(map(repr, found))}"
             raise UserError(f"the mixture has no source {name!r}", why=why)
@@ -282,6 +287,7 @@ def amended(
             checked_ramp(each or 1)
     order = OrderIdentity(shuffle=state.order.shuffle)
     if sources[0].share is not None:
+        _check_row_lengths([source.state for source in sources])
         order = OrderIdentity.of_mixture(
             state.order.shuffle or "global",
             when_one_ends or state.order.when_one_ends or "stop",
@@ -322,6 +328,14 @@ def only_leg(state: LoaderState) -> Leg:
         order=state.order,
         ranks=state.ranks,
     )
+
+
+def _check_row_lengths(sources: Sequence[SourceState]) -> None:
+    """Raise a UserError if the sources of a mixture have rows of different lengths."""
+    if len({each.row_length for each in sources} - {0}) > 1:
+        why = ", ".join(f"{name_of(each)} has {each.row_length:,} tokens" for each in sources)
+        hint = "give each source a plan of the same length: --source NAME=DATASET:PLAN for each"
+        raise UserError("the sources have rows of different lengths", why=why, hint=hint)
 
 
 def _number_in(table: Sequence[SourceState], source: SourceState, taken: Sequence[int]) -> int:

@@ -74,6 +74,8 @@ def rest_of(
         position.plan.check_arrays()
         numbers = _shard_numbers(dataset, position.dataset, position.plan)
         given.append(Given(position.dataset, position.plan, _is_given(position), numbers))
+        if position is first:
+            _tell_what_comes_back(dataset, position.dataset, numbers)
         position = _position_before(position, found, known)
     return Rest(first.at, given)
 
@@ -238,6 +240,26 @@ def _shard_numbers(dataset: Dataset, own: Dataset, plan: Plan) -> dict[int, int]
         first, before = places.pop(0), len(numbers)
         numbers |= {first + number: before + number for number in range(len(root.shards))}
     return numbers
+
+
+def _tell_what_comes_back(dataset: Dataset, own: Dataset, numbers: dict[int, int]) -> None:
+    """Log a warning if `dataset` has documents that the view of the run had left out."""
+    if not own.is_view:
+        return
+    documents = tokens = 0
+    for number, own_number in numbers.items():
+        shard, before = dataset.shards[number], own.shards[own_number].selected
+        if before is not None:
+            back = ~before if shard.selected is None else shard.selected & ~before
+            documents += int(back.sum())
+            tokens += int(shard.read_lengths()[back].sum())
+    if documents:
+        LOGGER.warning(
+            "%s with %s come back: the view that the run trained on, %s, had left them out",
+            counted(documents, "document"),
+            counted(tokens, "token"),
+            own.location,
+        )
 
 
 def _elsewhere(what: str, error: UserError) -> UserError:

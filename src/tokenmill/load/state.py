@@ -45,6 +45,8 @@ class SourceState(
     """Folder or bucket of the dataset."""
     plan_name: str = ""
     """Name of the plan in its dataset, or its folder."""
+    row_length: int = 0
+    """Tokens in a row; 0 if rows have several lengths."""
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True):
@@ -122,6 +124,7 @@ def describe_plan(dataset: Dataset, plan: Plan, name: str = "") -> SourceState:
         name=name,
         location=location,
         plan_name=plan_name,
+        row_length=plan.rows.row_lengths[0] if len(plan.rows.row_lengths) == 1 else 0,
     )
 
 

@@ -22,7 +22,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.packing.document_choice import DocumentChoice
 from tokenmill.packing.figures import Figures, Ledger
 from tokenmill.packing.options import PackOptions
-from tokenmill.packing.rest import Rest
+from tokenmill.packing.rest import REST_OF, Rest
 from tokenmill.packing.shard_windows import window_of, windows_of
 from tokenmill.packing.strategies import objections
 from tokenmill.packing.window import PackedWindow, pack_window, row_format
@@ -107,6 +107,13 @@ def pack(
         remove_leftover(folder, UNFINISHED_PLAN.fullmatch)
         return report
     check_plan_folder(folder, overwrite=overwrite)
+    if (folder / PLAN_NAME).is_file() and REST_OF in Plan(folder).manifest.options:
+        raise OutputConflictError(
+            "the plan of a rest cannot be replaced",
+            where=str(folder),
+            why="the state of a run may name it, and it could not be made again",
+            hint="give the new plan another name: --name",
+        )
     ledger = Ledger(options)
     with PlanWriter(folder, len(dataset.document_numbers)) as writer:
         windows = packed_windows(dataset, options, ledger, advance, rest)
@@ -242,11 +249,12 @@ def _already_there(dataset: Dataset, options: dict[str, Any], folder: Path) -> P
     plan.check_arrays()
     same = plan.manifest.options == options
     if not same or plan.manifest.dataset_id != dataset.manifest.dataset_id:
+        hint = "replace it with tokenmill pack --overwrite, or set another --name or --plan-out"
+        why = "its dataset differs" if same else "its options differ"
+        if REST_OF in plan.manifest.options:
+            why, hint = "it is the rest of another step", "give the new plan another name: --name"
         raise OutputConflictError(
-            "the plan's folder holds another plan",
-            where=str(folder),
-            why="its dataset differs" if same else "its options differ",
-            hint="replace it with tokenmill pack --overwrite, or set another --name or --plan-out",
+            "the plan's folder holds another plan", where=str(folder), why=why, hint=hint
         )
     return PlanReport(plan, figures_of(plan), already_there=True)
 

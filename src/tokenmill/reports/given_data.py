@@ -161,7 +161,7 @@ def left_out_text(source: GivenSource) -> str:
         f"{counted(source.left_out, 'document')} with {counted(source.left_out_tokens, 'token')}"
     )
     since = f"from step {source.first_step:,} on" if source.first_step else "from the start"
-    given = f"{source.left_out_given:,} of them were given from other sources"
+    given = f"parts of {source.left_out_given:,} of them were given before or by other sources"
     if source.taken_out:
         taken = counted(source.taken_out_tokens, "token")
         given += f"; taken out of the rest of an epoch: {source.taken_out:,} with {taken}"

@@ -54,6 +54,8 @@ class SegmentView:
         source, dataset = self.record.get("source"), self.record.get("dataset")
         origin = f"{source}{f' of {dataset}' if dataset else ''}"
         origin += f", position {self.record.get('position'):,}"
+        if self.record.get("id") is not None:
+            origin += f", id {self.record['id']}"
         return f"document {self.document}, {part} of {self.document_tokens:,} tokens; {origin}"
 
 
