@@ -18,7 +18,7 @@ import tokenmill
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.opening import open_run
-from tokenmill.load.state import checked_state
+from tokenmill.load.steps.state import checked_state
 from tokenmill.store.plan import Plan
 from tokenmill.store.view import write_view
 

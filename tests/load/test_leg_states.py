@@ -14,8 +14,8 @@ import tokenmill
 from tokenmill.core.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.opening import open_run
-from tokenmill.load.state import checked_state
 from tokenmill.load.steps.mixture import MixtureSource
+from tokenmill.load.steps.state import checked_state
 
 
 @pytest.fixture(scope="module")

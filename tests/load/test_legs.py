@@ -22,11 +22,11 @@ from tokenmill.load.batches import Batches
 from tokenmill.load.loader import Loader
 from tokenmill.load.opening import open_run
 from tokenmill.load.rows.reader import plan_row_lengths
-from tokenmill.load.state import checked_state
 from tokenmill.load.steps.curriculum import Curriculum
 from tokenmill.load.steps.mixture import MixtureSource
 from tokenmill.load.steps.order import Order, Steps, steps_of
 from tokenmill.load.steps.schedule import seed_of_source, token_counts
+from tokenmill.load.steps.state import checked_state
 from tokenmill.store.plan import Plan
 
 RANKS = (1, 3, 8)

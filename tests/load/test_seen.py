@@ -16,8 +16,8 @@ from resume_kit import through_json, write_corpora
 import tokenmill
 from tokenmill.load.batches import Batches
 from tokenmill.load.seen import Seen
-from tokenmill.load.state import checked_state
 from tokenmill.load.steps.mixture import MixtureSource
+from tokenmill.load.steps.state import checked_state
 
 SEED = 5
 Recorded = dict[tuple[int, int], list[tuple[int, int, int]]]

@@ -10,9 +10,9 @@ import msgspec
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.legs import LegSource, amended, other_plan, sources_of, with_shares
-from tokenmill.load.state import checked_state
 from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.mixture import names_of
+from tokenmill.load.steps.state import checked_state
 
 if TYPE_CHECKING:
     from pathlib import Path

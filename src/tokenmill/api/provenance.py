@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenmill.api.datasets import opened
 from tokenmill.core.records import Advance
-from tokenmill.load.state import checked_state, read_state
+from tokenmill.load.steps.state import checked_state, read_state
 from tokenmill.reports.given_data import GivenData
 from tokenmill.reports.provenance import provenance_of
 from tokenmill.store.dataset import Dataset

@@ -14,7 +14,7 @@ from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.html import Html
 from tokenmill.core.paths import local_path, output_path, read_bounded
 from tokenmill.core.records import Advance
-from tokenmill.load.state import LoaderState, decoded
+from tokenmill.load.steps.state import LoaderState, decoded
 from tokenmill.reports.lengths.analysis import Analysis
 from tokenmill.reports.overview import Overview, overview, plan_of_state
 from tokenmill.reports.page.dataset import dataset_page

@@ -12,8 +12,8 @@ from tokenmill.core.values import parse_quantity, parse_share
 
 if TYPE_CHECKING:
     from tokenmill.load.legs import LegSource
-    from tokenmill.load.state import LoaderState
     from tokenmill.load.steps.batch_size import Ramp
+    from tokenmill.load.steps.state import LoaderState
 
 
 class Amend(Command, kw_only=True):
@@ -60,8 +60,8 @@ examples:
 
         from tokenmill.cli.tables import fact_lines, print_json
         from tokenmill.load.legs import amended
-        from tokenmill.load.state import read_state, write_state
         from tokenmill.load.steps.batch_size import BatchSize
+        from tokenmill.load.steps.state import read_state, write_state
 
         state = read_state(self.state)
         sizes = [

@@ -18,7 +18,7 @@ from tokenmill.core.options import about
 from tokenmill.core.values import counted
 
 if TYPE_CHECKING:
-    from tokenmill.load.state import LoaderState
+    from tokenmill.load.steps.state import LoaderState
     from tokenmill.reports.losses import Losses, Spike
     from tokenmill.reports.steps import Steps
 
@@ -65,7 +65,7 @@ class OfState(Command, kw_only=True):
 
     def show_state(self) -> None:
         """Print a run, one of its steps, or the steps where its loss jumps."""
-        from tokenmill.load.state import read_state
+        from tokenmill.load.steps.state import read_state
         from tokenmill.reports.steps import Steps
         from tokenmill.store.dataset import Dataset
 

@@ -32,11 +32,11 @@ from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import SegmentOrigin
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.sources import Sources
-from tokenmill.load.state import LoaderState, check_state
 from tokenmill.load.stats import Meter, Timed
 from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
 from tokenmill.load.steps.chain import Chain
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
+from tokenmill.load.steps.state import LoaderState, check_state
 from tokenmill.store.dataset import Dataset
 
 AUDIT_COLUMNS = ("input_ids", "labels", "position_ids")

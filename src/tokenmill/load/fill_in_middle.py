@@ -28,7 +28,7 @@ from tokenmill.kernels.infilling import Cutting, Sentinels
 from tokenmill.kernels.permutation import keyed_hash
 from tokenmill.load.rows.provenance import AS_STORED, OUTCOMES, Layout, outcome
 from tokenmill.load.rows.reader import RowReader, Rows
-from tokenmill.load.state import decoded
+from tokenmill.load.steps.state import decoded
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import open_reference
 

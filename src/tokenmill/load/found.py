@@ -12,7 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
-from tokenmill.load.state import checked_state, read_state
+from tokenmill.load.steps.state import checked_state, read_state
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.selecting.finding import FoundDocument, FoundUse, PlanSegments
 

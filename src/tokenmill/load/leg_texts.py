@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenmill.core.values import counted
 from tokenmill.load.legs import name_of, only_leg
-from tokenmill.load.state import Leg, LoaderState
+from tokenmill.load.steps.state import Leg, LoaderState
 
 
 def legs_of(state: LoaderState) -> list[Leg]:

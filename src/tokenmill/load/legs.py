@@ -13,13 +13,6 @@ import numpy as np
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.sources import Sources
-from tokenmill.load.state import (
-    Given,
-    Leg,
-    LoaderState,
-    SourceState,
-    describe_plan,
-)
 from tokenmill.load.steps.batch_size import BatchSize, checked_ramp
 from tokenmill.load.steps.chain import Chain, given_after
 from tokenmill.load.steps.mixture import (
@@ -36,6 +29,13 @@ from tokenmill.load.steps.schedule import (
     Start,
     seed_of_source,
     token_counts,
+)
+from tokenmill.load.steps.state import (
+    Given,
+    Leg,
+    LoaderState,
+    SourceState,
+    describe_plan,
 )
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan

@@ -19,12 +19,12 @@ from tokenmill.load.fill_in_middle import CUTS_ROWS, FillInMiddle
 from tokenmill.load.legs import sources_of
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.load.sources import open_source
-from tokenmill.load.state import LoaderState, decoded
 from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
 from tokenmill.load.steps.curriculum import Curriculum, CurriculumSchedule
 from tokenmill.load.steps.mixture import MixtureSchedule, MixtureSource
 from tokenmill.load.steps.plan_schedule import PlanSchedule
 from tokenmill.load.steps.schedule import Schedule
+from tokenmill.load.steps.state import LoaderState, decoded
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
 

@@ -21,9 +21,9 @@ from tokenmill.core.records import BoolArray
 from tokenmill.core.values import counted
 from tokenmill.load.legs import given_by, name_of
 from tokenmill.load.sources import open_source
-from tokenmill.load.state import LoaderState, SourceState, checked_state, read_state
 from tokenmill.load.steps.order import check_rows, orders_by_length
 from tokenmill.load.steps.schedule import seed_of_source
+from tokenmill.load.steps.state import LoaderState, SourceState, checked_state, read_state
 from tokenmill.packing.rest import REST_OF, Given, Rest, RestOf
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan

@@ -11,10 +11,10 @@ import numpy as np
 from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import given_by
 from tokenmill.load.opening import open_run
-from tokenmill.load.state import LoaderState
 from tokenmill.load.steps.chain import Chain
 from tokenmill.load.steps.order import Order, check_rows, orders_by_length, own_sequences
 from tokenmill.load.steps.schedule import Uses, seed_of_source
+from tokenmill.load.steps.state import LoaderState
 from tokenmill.store.dataset import Dataset
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenmill.core.errors import UserError
 from tokenmill.load.rows.reader import RowReader
-from tokenmill.load.state import SourceState, describe_plan
+from tokenmill.load.steps.state import SourceState, describe_plan
 from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.dataset import Dataset, is_dataset
 from tokenmill.store.plan import Plan, open_plan

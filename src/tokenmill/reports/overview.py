@@ -22,7 +22,7 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.token_bytes import tokens_of
 from tokenmill.load.opening import open_batches
 from tokenmill.load.rows.reader import RowReader
-from tokenmill.load.state import LoaderState
+from tokenmill.load.steps.state import LoaderState
 from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.costs import named_shape
 from tokenmill.packing.figures import Figures

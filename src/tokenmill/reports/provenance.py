@@ -22,7 +22,7 @@ from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.leg_texts import describe_leg, legs_of
 from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
-from tokenmill.load.state import LoaderState
+from tokenmill.load.steps.state import LoaderState
 from tokenmill.packing.given_segments import GivenSegments, ShardSegments
 from tokenmill.packing.rest import TAKEN_OUT
 from tokenmill.reports.given_data import Amount, GivenData, GivenDataset, GivenInput, GivenSource

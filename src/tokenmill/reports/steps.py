@@ -10,7 +10,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.load.leg_texts import describe_leg, legs_of
 from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
-from tokenmill.load.state import LoaderState
+from tokenmill.load.steps.state import LoaderState
 from tokenmill.reports.sequence import SequenceView, decoded_sequence
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.stored_reference import open_reference

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.load.state import Count, Given, Leg, decoded
 from tokenmill.load.steps.mixture import MixtureProgress
 from tokenmill.load.steps.schedule import GlobalBatch, OrderIdentity, Schedule
+from tokenmill.load.steps.state import Count, Given, Leg, decoded
 
 OpenLeg = Callable[[Leg, Sequence[Given]], Schedule]
 """Returns the schedule of a leg, given what each source of the run gave before."""

@@ -23,9 +23,9 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import FloatArray, Int64Array
 from tokenmill.kernels.rows import IGNORE_INDEX, RESTART, TARGET
 from tokenmill.load.rows.reader import Rows
-from tokenmill.load.state import decoded, refuse_another
 from tokenmill.load.steps.order import Steps, banded, sequence_keys, shuffled, steps_of
 from tokenmill.load.steps.schedule import GlobalBatch, OrderIdentity, Schedule, only_row_length
+from tokenmill.load.steps.state import decoded, refuse_another
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 

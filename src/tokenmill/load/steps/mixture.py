@@ -24,7 +24,6 @@ from msgspec import Meta
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.kernels.batches import choose_sources
-from tokenmill.load.state import decoded
 from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import (
@@ -37,6 +36,7 @@ from tokenmill.load.steps.schedule import (
     seed_of_source,
     token_counts,
 )
+from tokenmill.load.steps.state import decoded
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, open_plan
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch
-from tokenmill.load.state import decoded, refuse_another
+from tokenmill.load.steps.state import decoded, refuse_another
 
 STATE_VERSION = 1
 HOPELESS = 1000
