@@ -55,7 +55,7 @@ def test_a_sequence_is_shown_with_brackets_or_in_colour(packed: Path, capsys: Pr
     assert capsys.readouterr().out.splitlines() == [
         "== document 0, 6 to 8 of 8 tokens; a.jsonl, position 0, id x",
         f"⟪7⟫⟦{EOS}⟧",
-        "== document 1, all of 2 tokens; a.jsonl, position 31",
+        "== document 1, all of 2 tokens; a.jsonl, position 31, id y",
         f"⟪8⟫⟦{EOS}⟧",
         "-- 2 of 6 tokens are padding   ⟦end or beginning of a document⟧  ⟪no loss⟫",
     ]
