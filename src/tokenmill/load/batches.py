@@ -27,10 +27,11 @@ from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchOptions, columns_of
 from tokenmill.load.fill_in_middle import OUTCOME_NAMES, Infilling
 from tokenmill.load.global_rows import GlobalRows
-from tokenmill.load.legs import amended, at_step, chain_of, sources_of, with_epochs, with_shares
+from tokenmill.load.legs import amended, at_step, sources_of, with_epochs, with_shares
 from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import SegmentOrigin
 from tokenmill.load.rows.reader import RowReader
+from tokenmill.load.run_schedule import chain_of
 from tokenmill.load.sources import Sources
 from tokenmill.load.stats import Meter, Timed
 from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
