@@ -627,7 +627,7 @@ def test_the_command_prints_what_trainers_need(
         ),
         (
             "--format megatron --file-size 1GB --index-only",
-            ["--file-size: cannot be combined with index_only"],
+            ["--file-size: cannot be combined with --index-only"],
         ),
     ],
     ids=str,

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tokenmill.core.errors import StorageError, UserError
-from tokenmill.core.options import OptionError, Problem
+from tokenmill.core.options import OptionError, Problem, Ref
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance
 from tokenmill.core.values import size_text
@@ -108,7 +108,7 @@ def export_documents(
 def _settled(options: DocumentOptions) -> DocumentOptions:
     """Fill in the size of files, or raise an OptionError if files have no such size."""
     has_size = options.format == "megatron" and not options.index_only
-    other = "index_only" if options.format == "megatron" else "the format nanogpt"
+    other = Ref("index_only") if options.format == "megatron" else "the format nanogpt"
     problems = []
     if options.file_size is not msgspec.UNSET and not has_size:
         problems.append(Problem("file_size", "cannot be combined with {}", other))

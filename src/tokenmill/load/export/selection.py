@@ -128,7 +128,6 @@ class Selection:
         for _, located in self._located(subset, stretch.first, stretch.stop, stretch.shard):
             for some in located.batches() if with_tokens else [located]:
                 yield some, self.reader.read(some) if with_tokens else _NO_TOKENS
-                self.reader.forget(some)
 
     def _located(
         self, subset: str, first: int, stop: int, shard: int | None = None
@@ -141,9 +140,7 @@ class Selection:
                 kept = self._is_in(subset, documents)
                 places, documents = places[kept], documents[kept]
             if len(documents):
-                located = self.reader.locate(documents)
-                yield places, located
-                self.reader.forget(located)
+                yield places, self.reader.locate(documents)
 
     def _ordered(self, places: Int64Array, first: int, stop: int, shard: int | None) -> Int64Array:
         """Return the document at each place, shape (n,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenmill.core.records import Int64Array
-from tokenmill.kernels.interpreted import for_first_steps
+from tokenmill.kernels.interpreted import for_steps
 from tokenmill.kernels.rows import join, locate
 from tokenmill.load.rows.shard_maps import ShardMaps
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.layout import contradiction
 
-TOKENS_AT_ONCE = 1 << 22
+TOKENS_AT_ONCE = 1 << 21
+NEIGHBOURS = 64
+"""Mean number of neighbours from which their tokens are read at once, not one by one."""
+MAPPED_BYTES = 32 << 20
+"""The memory of tokens is given back to the system when as many bytes were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ class TokenSource:
         self._like: npt.NDArray[np.integer] = np.empty(0, dataset.token_dtype)
         self.first_documents = self._maps.first_documents
         """First document of each shard, shape (num_shards + 1,)."""
+        self._bytes = 0
+        """Bytes of tokens read since their memory was given back."""
 
     def shards_of(self, documents: Int64Array) -> Int64Array:
         """Return the shard of each document, shape (n,)."""
@@ -75,6 +82,7 @@ class TokenSource:
             VerificationError: an index is damaged.
         """
         shards = self.shards_of(documents)
+        self._maps.forget()
         self._maps.require(shards)
         located = Located(documents, shards, np.ones((2, len(documents)), np.int64))
         return Located(documents, shards, self._found(located, self._maps.checked)[0])
@@ -87,19 +95,29 @@ class TokenSource:
         """
         maps, lengths = self._maps, located.lengths
         maps.require(located.shards)
+        edges = _edges(located)
+        if len(edges) <= len(lengths) // NEIGHBOURS + 2:  # few runs of neighbours
+            parts = [self._run(located, *edge) for edge in itertools.pairwise(edges)]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
         blocks = self._found(located, maps.checked)[1]
         if len(blocks):
             is_limited = maps.cache is not None and maps.cache.is_limited
             every = self._found(located, np.zeros_like(maps.checked))[1] if is_limited else None
             maps.check(blocks, every)
         ids: npt.NDArray[Any] = np.empty((1, int(lengths.sum())), self._dataset.token_dtype)
-        write = for_first_steps(join, ids.size)
+        write = for_steps(join, ids.size)
         write(ids, located.shards, located.found, maps.table, self._like)
+        self._bytes += ids.nbytes
+        if self._bytes > MAPPED_BYTES:
+            self._maps.forget()
+            self._bytes = 0
         return ids.reshape(-1)
 
-    def forget(self, located: Located) -> None:
-        """Give the memory of documents that were read back to the system."""
-        self._maps.forget(np.unique(located.shards))
+    def _run(self, located: Located, first: int, stop: int) -> npt.NDArray[np.integer]:
+        """Return the tokens of neighbours."""
+        start, last = int(located.starts[first]), stop - 1
+        end = int(located.starts[last] + located.lengths[last])
+        return self._maps.read(int(located.shards[first]), start, end)
 
     def _found(
         self, located: Located, checked: npt.NDArray[np.uint8]
@@ -108,8 +126,16 @@ class TokenSource:
         maps, nothing = self._maps, np.zeros_like(located.documents)
         segments = np.stack([nothing, located.shards, located.documents, nothing, located.lengths])
         blocks = (maps.first_blocks, checked, BLOCK_BYTES)
-        find = for_first_steps(locate, 4 * len(nothing))
+        find = for_steps(locate, 4 * len(nothing))
         problem, found, new = find(segments, maps.first_documents, maps.table, self._like, blocks)
         if problem:  # a file was changed after its index was checked
             raise contradiction(self._dataset.location)
         return found, new
+
+
+def _edges(located: Located) -> list[int]:
+    """Where runs of documents begin that are neighbours in a shard, and where the last one ends."""
+    shards, starts = located.shards, located.starts
+    stops = starts + located.lengths
+    is_edge = (shards[1:] != shards[:-1]) | (starts[1:] != stops[:-1])
+    return [0, *(np.flatnonzero(is_edge) + 1).tolist(), len(shards)]

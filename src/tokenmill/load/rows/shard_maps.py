@@ -140,19 +140,49 @@ class ShardMaps:
                 for place in places.tolist():
                     data = os.pread(file.fileno(), BLOCK_BYTES, place * BLOCK_BYTES)
                     self._check_block(self._shards[number], place, data)
-        bits = (1 << (blocks & 7)).astype(np.uint8)
-        np.bitwise_or.at(self.checked, blocks >> 3, bits)
+        self._set_checked(blocks)
 
-    def _check_block(self, shard: Shard, place: int, data: bytes) -> None:
+    def read(self, number: int, first: int, stop: int) -> npt.NDArray[np.integer]:
+        """Return tokens [first, stop) of a mapped shard, shape (stop - first,), after a check.
+
+        For many tokens, this takes less time than `check` and a copy from the map.
+
+        Raises:
+            VerificationError: a block is damaged, or contains an id that does not exist.
+        """
+        shard, size = self._shards[number], self._like.itemsize
+        places = range(first * size // BLOCK_BYTES, num_blocks(stop * size))
+        blocks = self.first_blocks[number] + np.arange(places.start, places.stop)
+        if self.cache is not None:
+            self.cache.require(blocks)
+        begin = places.start * BLOCK_BYTES
+        data = np.empty(min(places.stop * BLOCK_BYTES, shard.entry.tokens * size) - begin, np.uint8)
+        with open(self._tokens_path(number), "rb", buffering=0) as file:
+            file.seek(begin)
+            done = 0
+            while part := file.readinto(data[done:].data):  # at most 2 GiB come at once
+                done += part
+        is_new = self.checked[blocks >> 3] >> (blocks & 7) & 1 == 0
+        for place in np.flatnonzero(is_new).tolist():
+            block = data[place * BLOCK_BYTES : (place + 1) * BLOCK_BYTES].data
+            self._check_block(shard, places[place], block)
+        self._set_checked(blocks)
+        found: npt.NDArray[np.integer] = data.view(self._like.dtype)
+        return found[first - begin // size : stop - begin // size]
+
+    def _set_checked(self, blocks: Int64Array) -> None:
+        np.bitwise_or.at(self.checked, blocks >> 3, (1 << (blocks & 7)).astype(np.uint8))
+
+    def _check_block(self, shard: Shard, place: int, data: bytes | memoryview) -> None:
         _compare(shard, "bin", place, data)
         if not self._has_only_known_ids(data):
             why = f"the block at byte {place * BLOCK_BYTES} has ids above the largest id"
             raise _damaged(shard.path("bin"), f"{why}, {self._largest_id}")
 
-    def forget(self, shards: Int64Array) -> None:
-        """Give the memory of mapped shards back to the system. They stay mapped."""
-        for number in shards.tolist():
-            for file in self._maps[number]:
+    def forget(self) -> None:
+        """Give the memory of what was read back to the system. Shards stay mapped."""
+        for files in self._maps.values():
+            for file in files:
                 file.forget()
 
     def _tokens_path(self, number: int) -> Path:
@@ -163,7 +193,7 @@ class ShardMaps:
     def _num_blocks(self, shard: Shard) -> int:
         return num_blocks(shard.entry.tokens * self._like.itemsize)
 
-    def _has_only_known_ids(self, data: bytes) -> bool:
+    def _has_only_known_ids(self, data: bytes | memoryview) -> bool:
         """Return whether every id of a block is in the vocabulary."""
         unsigned = np.dtype(f"<u{self._like.itemsize}")  # negative ids become large numbers
         return bool(np.frombuffer(data, unsigned).max(initial=0) <= self._largest_id)
