@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,7 @@ class GlobalRows:
         if ranks == 1 or not self.even_attention:
             return np.arange(num_rows).reshape(ranks, -1)
         costs = np.empty(num_rows, np.int64)
-        for number in np.unique(whole.sources).tolist():
+        for number in self._possible(whole):
             inside = whole.sources == number
             costs[inside] = attention_costs(self.sources[number].plan, whole.sequences[inside])
         return deal(costs, ranks)
@@ -57,8 +58,7 @@ class GlobalRows:
         options = self.options
         if columns is not None:
             options = BatchOptions(columns=columns, masked_lm=options.masked_lm)
-        numbers = self.sources.numbers if whole.possible is None else whole.possible
-        most_segments = max(self.sources[number].most_segments for number in numbers)
+        most_segments = max(self.sources[number].most_segments for number in self._possible(whole))
         return BatchContent(
             rows=rows,
             most_segments=len(chosen) * (most_segments + times - 1),
@@ -91,16 +91,21 @@ class GlobalRows:
             found += origins(self.sources[number].dataset, layout, described)
         return sorted(found, key=lambda origin: (origin.rank, origin.row, origin.column))
 
+    def _possible(self, whole: GlobalBatch) -> Sequence[int]:
+        """Return the numbers of the sources that a batch may have rows of."""
+        return self.sources.numbers if whole.possible is None else whole.possible
+
     def _read(self, whole: GlobalBatch, chosen: Int64Array) -> tuple[Rows, Layout]:
         """Read the chosen rows of a global batch, in their order."""
-        numbers = np.unique(whole.sources[chosen]).tolist()
+        numbers = self._possible(whole)
         if len(numbers) == 1:
             return self._read_from(numbers[0], whole, chosen)
         parts, places = [], []
         for number in numbers:
             inside = np.flatnonzero(whole.sources[chosen] == number)
-            parts.append(self._read_from(number, whole, chosen[inside]))
-            places.append(inside)
+            if len(inside):
+                parts.append(self._read_from(number, whole, chosen[inside]))
+                places.append(inside)
         return Rows.interleaved([rows for rows, _ in parts], places), Layout.interleaved(
             [layout for _, layout in parts], places
         )
