@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from tokenmill.core.values import counted
-from tokenmill.load.legs import name_of, only_leg
+from tokenmill.load.legs import name_of
 from tokenmill.load.steps.state import Leg, LoaderState
-
-
-def legs_of(state: LoaderState) -> list[Leg]:
-    """All legs of a run; a run that was never amended has one."""
-    return list(state.legs) or [only_leg(state)]
 
 
 def describe_leg(state: LoaderState, leg: Leg) -> str:

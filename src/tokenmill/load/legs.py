@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from tokenmill.core.errors import UserError
-from tokenmill.load.steps.batch_size import BatchSize, checked_ramp
+from tokenmill.load.steps.batch_size import BatchSize, check_ramp
 from tokenmill.load.steps.chain import given_after
 from tokenmill.load.steps.mixture import (
     MixtureSource,
@@ -190,7 +190,7 @@ def amended(
         UserError: the leg does not fit to the run.
     """
     given = given_by(state)
-    legs = list(state.legs) or [only_leg(state)]
+    legs = legs_of(state)
     legs[-1] = msgspec.structs.replace(legs[-1], ranks=state.ranks, given=[])
     if legs[-1].first_step == state.step:
         legs.pop()
@@ -201,20 +201,8 @@ def amended(
         table[number : number + 1] = [source.state]
         numbers.append(number)
     if global_batch is not None:
-        for each in (global_batch.rows, global_batch.tokens):
-            checked_ramp(each or 1)
-    order = OrderIdentity(shuffle=state.order.shuffle)
-    if sources[0].share is not None:
-        _check_row_lengths([source.state for source in sources])
-        order = OrderIdentity.of_mixture(
-            state.order.shuffle or "global",
-            when_one_ends or state.order.when_one_ends or "stop",
-            [source.share or [] for source in sources],
-            [source.tokens for source in sources],
-        )
-    elif when_one_ends is not None:
-        why = "a plan alone ends with its last epoch"
-        raise UserError("when_one_ends is an option of mixtures", why=why)
+        check_ramp(global_batch.points)
+    order = _order_of(state, sources, when_one_ends)
     new = Leg(
         first_step=state.step,
         sources=numbers,
@@ -236,8 +224,36 @@ def amended(
     )
 
 
-def only_leg(state: LoaderState) -> Leg:
-    """Return the leg of a run that was never amended."""
+def _order_of(
+    state: LoaderState,
+    sources: Sequence[LegSource],
+    when_one_ends: Literal["stop", "go on"] | None,
+) -> OrderIdentity:
+    """Return the settings of the order of a new leg.
+
+    Raises:
+        UserError: rows of a mixture have different lengths, or an option is not for a plan alone.
+    """
+    if sources[0].share is None:
+        if when_one_ends is not None:
+            why = "a plan alone ends with its last epoch"
+            raise UserError("when_one_ends is an option of mixtures", why=why)
+        return OrderIdentity(shuffle=state.order.shuffle)
+    _check_row_lengths([source.state for source in sources])
+    return OrderIdentity.of_mixture(
+        state.order.shuffle or "global",
+        when_one_ends or state.order.when_one_ends or "stop",
+        [source.share or [] for source in sources],
+        [source.tokens for source in sources],
+    )
+
+
+def legs_of(state: LoaderState) -> list[Leg]:
+    """Return all legs of a run; a run that was never amended has one."""
+    return list(state.legs) or [_only_leg(state)]
+
+
+def _only_leg(state: LoaderState) -> Leg:
     return Leg(
         first_step=0,
         sources=[*range(len(state.sources))],

@@ -10,7 +10,7 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.load.legs import LegSource
 from tokenmill.load.sources import Sources
-from tokenmill.load.steps.batch_size import checked_ramp
+from tokenmill.load.steps.batch_size import check_ramp
 from tokenmill.load.steps.chain import Chain
 from tokenmill.load.steps.mixture import (
     MixtureSchedule,
@@ -49,7 +49,7 @@ def _schedule_of(sources: Sources, seed: int, leg: Leg, given: Sequence[Given]) 
     order, numbers = leg.order, leg.sources
     readers = [sources[number] for number in numbers]
     size = leg.global_batch
-    checked_ramp(size.points)
+    check_ramp(size.points)
     own = [given[number] if number < len(given) else Given() for number in numbers]
     start = Start(
         step=leg.first_step,
@@ -85,10 +85,10 @@ def _tokens_of(given: Given, plan: Plan, order: Order) -> int:
     if len(given.rows) > 1:
         why = "its rows have several lengths"
         raise UserError("cannot mix this source", where=str(plan.folder), why=why)
-    return tokens_of_rows(plan, order, given.rows[0]) if given.rows else 0
+    return _tokens_of_rows(plan, order, given.rows[0]) if given.rows else 0
 
 
-def tokens_of_rows(plan: Plan, order: Order, num_rows: int) -> int:
+def _tokens_of_rows(plan: Plan, order: Order, num_rows: int) -> int:
     """Return the tokens of the first rows of an order over all epochs, without padding."""
     epochs, rest = divmod(num_rows, order.size)
     whole = _tokens_at(plan, order, 0, order.size) if epochs else 0

@@ -19,8 +19,8 @@ from msgspec import UnsetType
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.load.leg_texts import describe_leg, legs_of
-from tokenmill.load.legs import name_of
+from tokenmill.load.leg_texts import describe_leg
+from tokenmill.load.legs import legs_of, name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.steps.state import LoaderState
 from tokenmill.packing.given_segments import GivenSegments, ShardSegments

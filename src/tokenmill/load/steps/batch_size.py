@@ -132,7 +132,7 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 f"tokens_per_batch={given[2]}",
                 hint="global_batch_size does not change if the number of ranks does",
             )
-        checked_ramp(next(value for value in given if value is not None))
+        check_ramp(next(value for value in given if value is not None))
         if self.tokens_per_batch is not None:
             return BatchSize(tokens=self._of_all_ranks(self.tokens_per_batch))
         if self.batch_size is not None:
@@ -150,8 +150,8 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return known_ranks(self.rank, self.world_size)
 
 
-def checked_ramp(size: int | Ramp) -> int | Ramp:
-    """Return a batch size, if it is valid from step 0 on.
+def check_ramp(size: int | Ramp) -> None:
+    """Check that a batch size is valid from step 0 on.
 
     Raises:
         UserError: it is a ramp without a size for step 0, or its points are not sorted by step.
@@ -166,7 +166,6 @@ def checked_ramp(size: int | Ramp) -> int | Ramp:
         )
     if any(number >= 1 << 62 for point in points for number in point):
         raise UserError("the size of a global batch is too large", why=f"got {size!r}")
-    return size
 
 
 def known_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
