@@ -28,11 +28,7 @@ SHARDS = 4096
 
 def main() -> None:
     """Make both datasets, plan the large one, and report on each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=100_000_000)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = parse_options(__doc__, documents=100_000_000, rounds=3)
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         one, many = Path(folder, "one"), Path(folder, "many")
@@ -50,6 +46,15 @@ def main() -> None:
             size = page.stat().st_size / 1e6
             times = f"{seconds:6.1f} s, {cpu:.1f} s of CPU"
             print(f"{name.name:<5} {times}, {peak:5.0f} MB of memory, page {size:.2f} MB")
+
+
+def parse_options(description: str | None, documents: int, rounds: int) -> argparse.Namespace:
+    """The options of benchmarks on many documents, with these defaults."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--documents", type=int, default=documents)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser.parse_args()
 
 
 def build_shard(out: Path, documents: int, tokenizer: str, **options: object) -> None:

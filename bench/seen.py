@@ -8,7 +8,6 @@ of the second epoch.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import sys
@@ -29,11 +28,7 @@ COMMANDS = {
 
 def main() -> None:
     """Make a dataset, a plan and a state; count what was given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    options = report.parse_options(__doc__, documents=10_000_000, rounds=1)
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -9,7 +9,6 @@ shard are others, and only short documents are duplicates.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import tempfile
@@ -33,11 +32,7 @@ QUESTIONS = {
 
 def main() -> None:
     """Make both datasets; pack them and select from them in turn."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--rounds", type=int, default=1)
-    options = parser.parse_args()
+    options = report.parse_options(__doc__, documents=10_000_000, rounds=1)
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
