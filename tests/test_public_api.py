@@ -42,6 +42,7 @@ from tokenmill.store.exports import (
     ExportOptions,
     Format,
     IdType,
+    Layout,
     Order,
 )
 from tokenmill.store.selecting.options import SelectOptions
@@ -124,6 +125,7 @@ NAMES: dict[str, Any] = {
     "Path": Path, "Column": Column, "Format": Format, "IdType": IdType, "MaskedLM": MaskedLM,
     "LongDocuments": LongDocuments, "Packing": Packing, "Model": Model, "Digits": Digits,
     "Chat": Chat, "DocumentFormat": DocumentFormat, "DocumentOrder": DocumentOrder, "Order": Order,
+    "Layout": Layout,
 }  # fmt: skip
 FROM_STRINGS = (ReadOptions, LimitOptions, PackOptions)
 """A share may be text there, as on a command line: "0.1%"."""

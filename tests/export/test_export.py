@@ -217,7 +217,8 @@ def test_the_manifest_seals_every_file(tmp_path: Path, dataset: Dataset, plan: P
     manifest = export(dataset, plan, out, options).manifest
     stored = read_sealed(out / "export.json", ExportManifest)
     assert stored.digest
-    chosen = msgspec.structs.replace(options, columns=tuple(COLUMNS), dtype="uint16")
+    settled = {"format": "parquet", "columns": tuple(COLUMNS), "dtype": "uint16"}
+    chosen = msgspec.structs.replace(options, **settled)
     assert (stored.dataset_id, stored.plan_id, stored.options, stored.files) == (
         dataset.manifest.dataset_id,
         plan.manifest.plan_id,

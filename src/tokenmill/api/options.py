@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         DocumentOrder,
         Format,
         IdType,
+        Layout,
         Order,
     )
     from tokenmill.vocabulary.training.options import Model
@@ -104,6 +105,7 @@ class ExportArguments(TypedDict, total=False):
     """The fields of ExportOptions."""
 
     format: Format
+    layout: Layout
     columns: Sequence[Column]
     with_labels: bool
     labels: Labels

@@ -32,9 +32,10 @@ examples:
   tokenmill export corpus/ --out rows/                                # its only plan
   tokenmill export corpus/ --plan best-fit-4096 --out rows/ --format pt --max-sequences 100000
   tokenmill export corpus/ --plan elsewhere/plan --out rows/ --format npy --labels next
+  tokenmill export corpus/ --out tuning/ --layout documents            # for axolotl
   tokenmill export corpus/ --out pairs/ --format megatron             # documents, without a plan"""
     common: ClassVar[tuple[str, ...]] = (
-        *("out", "plan", "format", "order", "columns", "labels", "sequences_per_file"),
+        *("out", "plan", "format", "layout", "order", "columns", "labels", "sequences_per_file"),
         *("max_sequences", "file_size", "overwrite"),
     )
     sections: ClassVar[tuple[Section, ...]] = (
@@ -56,9 +57,12 @@ examples:
         ),
     ] = None
     format: Annotated[
-        Literal[Format, DocumentFormat],
-        about("rows as npy, pt, parquet or datasets (Arrow); documents for megatron or nanogpt"),
-    ] = "parquet"
+        Literal[Format, DocumentFormat] | None,
+        about(
+            "rows as npy, pt, parquet (default) or datasets (Arrow); documents for megatron or "
+            "nanogpt"
+        ),
+    ] = None
     order: Annotated[
         Order | None,
         about("plan, corpus or shuffled (default: shuffled rows, documents of the corpus)"),
@@ -101,9 +105,11 @@ examples:
             wrong.append("plan")
         if wrong:
             text = "cannot be given for the format {}, which is one of {}"
-            raise OptionError("the export", [Problem(n, text, self.format, section) for n in wrong])
+            named = self.format or "parquet"
+            raise OptionError("the export", [Problem(n, text, named, section) for n in wrong])
         order = {} if self.order is None else {"order": self.order}
-        return {"format": self.format, "seed": self.seed, **order, **self.given.get(section, {})}
+        chosen = {} if self.format is None else {"format": self.format}
+        return {**chosen, "seed": self.seed, **order, **self.given.get(section, {})}
 
     def _export_documents(
         self, dataset: Dataset, values: dict[str, Any], advance: Advance
@@ -149,7 +155,8 @@ def export_lines(report: ExportReport) -> Iterator[str]:
     manifest = report.manifest
     num_bytes = sum(file.bytes for file in manifest.files)
     columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
-    rows, files = counted(manifest.num_sequences, "row"), counted(len(manifest.files), "file")
+    rows = counted(manifest.num_rows or manifest.num_sequences, "row")
+    files = counted(len(manifest.files), "file")
     labels = f"labels {manifest.options.labels}; " if "labels" in manifest.dtypes else ""
     yield f"{rows} in {files}, {num_bytes:,} bytes"
     yield f"columns: {columns}; {labels}padding id {manifest.pad_id}"

@@ -5,13 +5,13 @@ An export writes either rows of a plan or whole documents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tokenmill.core.options import about
+from tokenmill.core.options import Problem, Ref, about
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.row_format import Labels
 
@@ -22,12 +22,20 @@ Format = Literal["npy", "pt", "parquet", "datasets"]
 """Formats of rows."""
 DocumentFormat = Literal["megatron", "nanogpt"]
 """Formats of documents."""
+Layout = Literal["documents", "trl", "llama-factory", "bridge"]
 Order = Literal["plan", "corpus", "shuffled"]
 DocumentOrder = Literal["corpus", "shuffled"]
 Column = Literal["input_ids", "labels", "position_ids", "attention_mask"]
 IdType = Literal["int32", "uint16"]
 DEFAULT_COLUMNS: tuple[Column, ...] = ("input_ids", "labels", "position_ids")
 """Default columns, without `attention_mask`: with it, transformers ignores `position_ids`."""
+LAYOUT_FORMATS: dict[Layout, tuple[Format, ...]] = {
+    "documents": ("datasets", "parquet"),
+    "trl": ("datasets", "parquet"),
+    "llama-factory": ("datasets",),
+    "bridge": ("parquet",),
+}
+"""The formats of each layout, its default first."""
 LABELS_LEFT_OUT = "input_ids, but -100 where position_ids is 0 and in padding"
 """What labels are that an export does not store."""
 
@@ -36,8 +44,21 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Which rows an export writes, and how."""
 
     format: Annotated[
-        Format, about("npy: memory maps; pt: torch tensors; parquet; datasets: Arrow")
-    ] = "parquet"
+        Format | UnsetType,
+        about(
+            "npy: memory maps; pt: torch tensors; parquet; datasets: Arrow (default: parquet, "
+            "or what the layout needs)"
+        ),
+    ] = UNSET
+    """Unset means the default; the manifest has the format."""
+    layout: Annotated[
+        Layout | UnsetType,
+        about(
+            "rows as a fine-tuning tool reads them: documents (axolotl), trl, llama-factory, "
+            "or bridge (Megatron Bridge)"
+        ),
+    ] = UNSET
+    """Unset means rows of equal length with `columns`."""
     columns: Annotated[
         Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
         Meta(
@@ -95,6 +116,28 @@ class ExportSection(ExportOptions, frozen=True, kw_only=True, forbid_unknown_fie
         return ExportOptions(**{name: getattr(self, name) for name in names})
 
 
+def layout_problems(options: ExportOptions, section: str = "") -> Iterator[Problem]:
+    """What contradicts the layout; `section` precedes the names of options, such as "export."."""
+    if options.layout is UNSET:
+        return
+    layout = Ref(f"{section}layout")
+    given = {
+        "columns": options.columns is not UNSET,
+        "with_labels": options.with_labels,
+        "labels": options.labels == "next",
+        "dtype": options.dtype is not UNSET,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        rule = "next cannot" if name == "labels" else "cannot"
+        rule += " be combined with {} {}"
+        yield Problem(f"{section}{name}", rule, layout, options.layout)
+    formats = LAYOUT_FORMATS[options.layout]
+    if options.format and options.format not in formats:
+        rule = "got {}; {} {} is written as {}"
+        names = " or ".join(formats)
+        yield Problem(f"{section}format", rule, options.format, layout, options.layout, names)
+
+
 class DocumentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an export writes documents."""
 
@@ -126,6 +169,8 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Columns that are not stored because others say the same, and what they are."""
     pad_id: int
     num_sequences: int
+    num_rows: int | UnsetType = UNSET
+    """Rows in the files, if a sequence becomes several."""
     files: list[FileEntry]
     digest: str = ""
 

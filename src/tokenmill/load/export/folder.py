@@ -312,7 +312,7 @@ def difference(found: AnyManifest, wanted: AnyManifest) -> str:
 def _options(manifest: AnyManifest) -> dict[str, str]:
     """Options formatted for a message."""
     values = {**msgspec.to_builtins(manifest.options)}
-    for name, default in (("dtype", "int32"), ("order", "shuffled")):
+    for name, default in (("dtype", "int32"), ("order", "shuffled"), ("layout", "none")):
         values.setdefault(name, default)
     return {
         name: ",".join(value) if isinstance(value, (list, tuple)) else str(value)

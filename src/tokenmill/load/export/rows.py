@@ -35,6 +35,7 @@ from tokenmill.load.export.folder import (
     remove_unfinished,
     unfinished,
 )
+from tokenmill.load.export.layouts import check_layout, num_documents
 from tokenmill.load.export.writers import (
     ROWS_PER_FILE,
     WRITERS,
@@ -125,11 +126,13 @@ def export(
     options = options or ExportOptions()
     out = output_path(out, "the output folder")
     reader = RowReader(dataset, plan, options.labels)
+    check_layout(options, plan)
     check_options(dataset, options)
     is_limited = options.sequences_per_file is UNSET
     options, left_out = settled(reader, options)
-    wanted = _describe(reader, options, left_out)
-    series = _series(reader, wanted, FILE_BYTES if is_limited else None)
+    order = _order(reader, options)
+    wanted = _describe(reader, options, order, left_out)
+    series = _series(reader, wanted, order, FILE_BYTES if is_limited else None)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
@@ -164,7 +167,9 @@ def _export(
 
 def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
     """Warn if rows of several documents get an `attention_mask`."""
-    if "attention_mask" in wanted.dtypes and reader.most_segments > 2:  # one may be padding
+    keeps_apart = wanted.options.layout is not UNSET
+    several = reader.most_segments > 2  # one may be padding
+    if "attention_mask" in wanted.dtypes and several and not keeps_apart:
         LOGGER.warning(
             "rows get an attention_mask, and hold several documents: a model of transformers that "
             "is given both ignores position_ids, and documents attend to each other. Remove the "
@@ -172,14 +177,11 @@ def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
         )
 
 
-def _series(reader: RowReader, wanted: ExportManifest, file_bytes: int | None) -> list[_Series]:
+def _series(
+    reader: RowReader, wanted: ExportManifest, order: Int64Array, file_bytes: int | None
+) -> list[_Series]:
     """Group the rows to write by length: each file holds rows of one length."""
     options, in_token = wanted.options, token_bytes(wanted.dtypes)
-    order = _order(reader.plan, options)
-    if options.order_by is not None:
-        keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
-        order = banded(order, keys, options.bands, steps_of(reader.plan))
-    order = order[: options.max_sequences]
     lengths = plan_row_lengths(reader.plan)[order]
     per_file = min(options.sequences_per_file or ROWS_PER_FILE, 1 << 40)
     return [
@@ -194,8 +196,16 @@ def _series(reader: RowReader, wanted: ExportManifest, file_bytes: int | None) -
     ]
 
 
-def _order(plan: Plan, options: ExportOptions) -> Int64Array:
-    """The sequences of a plan in the order of the export, without bands."""
+def _order(reader: RowReader, options: ExportOptions) -> Int64Array:
+    """The sequences to export, in order."""
+    order = _order_without_bands(reader.plan, options)
+    if options.order_by is not None:
+        keys = sequence_keys(reader.plan, options.order_by, reader.dataset)
+        order = banded(order, keys, options.bands, steps_of(reader.plan))
+    return order[: options.max_sequences]
+
+
+def _order_without_bands(plan: Plan, options: ExportOptions) -> Int64Array:
     if options.order == "plan":
         return np.arange(len(plan))
     if options.order == "corpus":
@@ -240,18 +250,19 @@ def _write(
     advance: Advance,
 ) -> None:
     """Write each output file from its partition, several at a time."""
-    dtypes = wanted.dtypes
+    dtypes, layout = wanted.dtypes, wanted.options.layout
+    make_writer = WRITERS[wanted.options.format or "parquet"]
     total = sum(len(series.rows_of(number)) for number in numbers)
     written = _counted(advance, total, series.row_length * token_bytes(dtypes))
 
     def write_file(number: int) -> None:
         """Write one output file and forget its partition."""
         stem = series.stem(number)
-        writer = WRITERS[wanted.options.format](work.rows / stem, len(series.rows_of(number)))
+        writer = make_writer(work.rows / stem, len(series.rows_of(number)))
         room = empty_columns(dtypes, series.rows_at_once, series.row_length)
         try:
             for rows in partitions.take(number, series.rows_at_once):
-                writer.append(columns_of(rows, room))
+                writer.append(columns_of(rows, room, layout))
                 written(len(rows.ids))
             work.finish(stem, [flushed(path) for path in writer.finish()])
         except BaseException:
@@ -281,8 +292,11 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
     return count
 
 
-def _describe(reader: RowReader, options: ExportOptions, left_out: bool) -> ExportManifest:
+def _describe(
+    reader: RowReader, options: ExportOptions, order: Int64Array, left_out: bool
+) -> ExportManifest:
     """The manifest of an export without files."""
+    by_document = options.layout == "documents"
     return ExportManifest(
         dataset_id=reader.dataset.manifest.dataset_id,
         plan_id=reader.plan.manifest.plan_id,
@@ -290,7 +304,8 @@ def _describe(reader: RowReader, options: ExportOptions, left_out: bool) -> Expo
         dtypes=dtypes_of(options, reader.plan.rows.length),
         left_out={"labels": LABELS_LEFT_OUT} if left_out else UNSET,
         pad_id=reader.pad_id,
-        num_sequences=min(options.max_sequences or len(reader.plan), len(reader.plan)),
+        num_sequences=len(order),
+        num_rows=num_documents(reader.plan, order) if by_document else UNSET,
         files=[],
     )
 

@@ -12,15 +12,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
+from tokenmill.load.export.layouts import LAYOUT_DTYPES, Columns, Lists, lay_out
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import abandon, number_array
-from tokenmill.store.exports import DEFAULT_COLUMNS, INFO_NAME, STATE_NAME, ExportOptions, state_of
+from tokenmill.store.exports import (
+    DEFAULT_COLUMNS,
+    INFO_NAME,
+    LAYOUT_FORMATS,
+    STATE_NAME,
+    ExportOptions,
+    Layout,
+    state_of,
+)
 from tokenmill.store.files import ArrowSink, write_pieces
 from tokenmill.store.stored_reference import open_reference
 
@@ -30,8 +39,6 @@ if TYPE_CHECKING:
 GROUP_ROWS = 1024
 ROWS_PER_FILE = 50_000
 """Default of `sequences_per_file`."""
-
-Columns = dict[str, npt.NDArray[Any]]
 
 _DTYPES = {
     "input_ids": "int32",
@@ -45,11 +52,18 @@ _LARGEST_UINT16 = (1 << 16) - 1
 
 
 def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, bool]:
-    """Decide what the options leave open: columns, the dtype of input_ids, rows per file.
+    """Decide what the options leave open: format, columns, dtype of input_ids, rows per file.
 
     The second value tells whether the rows have no labels, and those who read them can compute
     them. To know that takes the tokenizer, which is opened at most once.
     """
+    order = UNSET if options.order == "shuffled" else options.order
+    chosen: dict[str, Any] = {"with_labels": UNSET, "order": order}
+    chosen["sequences_per_file"] = options.sequences_per_file or ROWS_PER_FILE
+    if options.layout is not UNSET:
+        chosen["format"] = options.format or LAYOUT_FORMATS[options.layout][0]
+        return msgspec.structs.replace(options, **chosen), False
+    options = msgspec.structs.replace(options, format=options.format or "parquet")
     columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
     if options.with_labels and "labels" not in columns:
         columns = (*columns, "labels")
@@ -67,10 +81,7 @@ def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, b
         dtype = "uint16" if largest <= _LARGEST_UINT16 else UNSET
     if dtype == "int32":
         dtype = UNSET
-    order = UNSET if options.order == "shuffled" else options.order
-    chosen = {"columns": columns, "with_labels": UNSET, "dtype": dtype, "order": order}
-    chosen["sequences_per_file"] = options.sequences_per_file or ROWS_PER_FILE
-    return msgspec.structs.replace(options, **chosen), left_out
+    return msgspec.structs.replace(options, **chosen, columns=columns, dtype=dtype), left_out
 
 
 def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
@@ -94,6 +105,8 @@ def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
 
 def dtypes_of(options: ExportOptions, row_length: int) -> dict[str, str]:
     """The dtype of each column of settled options, for rows of up to this length."""
+    if options.layout is not UNSET:
+        return LAYOUT_DTYPES[options.layout]
     columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
     dtypes: dict[str, str] = {name: _DTYPES[name] for name in columns}
     if options.format == "pt":
@@ -132,15 +145,18 @@ def check_options(dataset: Dataset, options: ExportOptions) -> None:
 def empty_columns(dtypes: dict[str, str], num_rows: int, row_length: int) -> Columns:
     """Reusable buffers for rows: arrays of shape (num_rows, row_length)."""
     shape = (num_rows, row_length)
-    return {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
+    return {name: np.empty(shape, dtype) for name, dtype in dtypes.items() if name in _FILL}
 
 
-def columns_of(rows: Rows, room: Columns) -> Columns:
-    """Write the columns of rows into `room`; returns views of shape (len(rows.ids), row_length)."""
+def columns_of(rows: Rows, room: Columns, layout: Layout | UnsetType = UNSET) -> dict[str, Any]:
+    """Write the columns of rows into `room`; returns views of shape (len(rows.ids), row_length).
+
+    Columns of a layout can also be `Lists`.
+    """
     columns = {name: values[: len(rows.ids)] for name, values in room.items()}
     for name, values in columns.items():
         _FILL[name](rows, values)
-    return columns
+    return columns if layout is UNSET else lay_out(layout, rows, columns)
 
 
 def _fill_labels(rows: Rows, labels: npt.NDArray[Any]) -> None:
@@ -171,8 +187,8 @@ class Writer(Protocol):
     """Writes a file, or some files, whose names begin alike."""
 
     @abstractmethod
-    def append(self, columns: Columns) -> None:
-        """Add rows."""
+    def append(self, columns: dict[str, Any]) -> None:
+        """Add rows: arrays of shape (num_rows, row_length); Parquet and Arrow also take `Lists`."""
 
     @abstractmethod
     def finish(self) -> list[Path]:
@@ -245,7 +261,7 @@ class ParquetWriter(Writer):
         self._path = stem.with_name(f"{stem.name}.parquet")
         self._writer: Any = None
 
-    def append(self, columns: Columns) -> None:
+    def append(self, columns: dict[str, Any]) -> None:
         import pyarrow.parquet as pq
 
         table = _table(columns)
@@ -272,7 +288,7 @@ class ArrowWriter(Writer):
         self._path = stem.with_name(f"{stem.name}.arrow")
         self._writer: Any = None
 
-    def append(self, columns: Columns) -> None:
+    def append(self, columns: dict[str, Any]) -> None:
         import pyarrow as pa
 
         table = _table(columns)
@@ -308,12 +324,12 @@ def describe_for_datasets(folder: Path, names: list[str], fingerprint: str) -> l
     return [folder / name for name in contents]
 
 
-def _table(columns: Columns) -> pa.Table:
+def _table(columns: dict[str, Any]) -> pa.Table:
     import pyarrow as pa
 
     arrays = {}
-    for name, values in columns.items():
-        num_rows, row_length = values.shape
-        offsets = number_array(np.arange(num_rows + 1, dtype=np.int32) * np.int32(row_length))
-        arrays[name] = pa.ListArray.from_arrays(offsets, number_array(values.reshape(-1)))
+    for name, column in columns.items():
+        lists = column if isinstance(column, Lists) else Lists.of_rows(column)
+        parts = number_array(lists.offsets), number_array(lists.values)
+        arrays[name] = pa.ListArray.from_arrays(*parts)
     return pa.table(arrays)

@@ -33,7 +33,7 @@ from tokenmill.run.recipe.options import (
     ResourceOptions,
 )
 from tokenmill.store.cloud.names import is_remote
-from tokenmill.store.exports import ExportSection
+from tokenmill.store.exports import ExportSection, layout_problems
 
 MAX_RECIPE_BYTES = 1 << 24
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -241,6 +241,7 @@ def _conflicts(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _export_conflicts(recipe: Recipe, export: ExportSection) -> Iterator[Problem]:
+    yield from layout_problems(export, "export.")
     if recipe.pack.sequence_length is None:
         yield missing("pack.sequence_length", "; an export needs a plan")
     rows = local_path(export.out, "the folder of the rows")
