@@ -116,6 +116,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     found = {path.name: path.read_bytes().replace(name, b"OUT") for path in folder.iterdir()}
     record = json.loads(found["export.json"])
     record["digest"] = record["files"][-1] = ""  # they cover the name of the folder
+    record.pop("dataset_place", None)
     return found | {"export.json": json.dumps(record).encode()}
 
 
@@ -348,6 +349,10 @@ def test_documents_of_a_bucket_are_exported_and_indexes_over_it_refused(
         export_documents(remote, tmp_path / order, options)
         export_documents(dataset, tmp_path / "local" / order, options)
         assert contents(tmp_path / order) == contents(tmp_path / "local" / order)
+        with pytest.raises(UserError, match="cannot find the dataset of the export"):
+            tokenmill.verify(tmp_path / order)
+        result = tokenmill.verify(tmp_path / order, dataset=location)
+        assert (result.documents, result.tokens) == (dataset.num_documents, dataset.num_tokens)
     with pytest.raises(UserError, match="an index needs token files on this machine"):
         export_documents(remote, tmp_path / "out", DocumentOptions(index_only=True))
     assert not (tmp_path / "out").exists()

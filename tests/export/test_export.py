@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -455,6 +457,28 @@ def test_an_export_that_fails_half_way_keeps_finished_files_for_the_same_command
     assert_nothing_but(tmp_path, "rows")
     expected_rows = expected_columns(dataset, plan, shuffled(plan, 0).tolist(), "aligned")
     assert_equal(read(tmp_path / "rows", format_name), expected_rows)
+
+
+@pytest.mark.parametrize(("format_", "token_bytes"), [("npy", 12), ("parquet", 3)])
+def test_rows_that_do_not_fit_on_the_disk_are_refused(
+    format_: Any,
+    token_bytes: int,
+    tmp_path: Path,
+    dataset: Dataset,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files of npy have 12 bytes a token, and what Parquet's are made of has 3."""
+    needed, usage = len(plan) * LENGTH * token_bytes, namedtuple("usage", "total used free")
+    options = ExportOptions(format=format_)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, needed - 1))
+        with pytest.raises(StorageError, match="not enough disk space") as caught:
+            export(dataset, plan, tmp_path / "rows", options)
+        assert caught.value.why.startswith("the export needs ")
+        assert_nothing_but(tmp_path)
+        patch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, needed))
+        export(dataset, plan, tmp_path / "rows", options)
 
 
 @contextmanager

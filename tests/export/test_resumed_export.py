@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from corpora import write_corpus
+from msgspec import UNSET
 
 import tokenmill
 from conftest import write_jsonl
@@ -22,6 +25,7 @@ from tokenmill.load.export.rows import export
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
 from tokenmill.store import files
+from tokenmill.store.canonical import sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.exports import ExportOptions
 from tokenmill.store.plan import Plan, open_plan
@@ -83,12 +87,15 @@ BUCKETS = {"packing": "length-buckets", "smallest_bucket": 16, "subset": "train"
 def test_an_export_has_the_bytes_that_it_always_had(
     planned: dict[str, Any], labels: Any, digest: str, tmp_path: Path
 ) -> None:
-    """The digest of `export.json` covers those of all files."""
+    """The digest of `export.json` covers those of all files; places are those of this test."""
     dataset = Dataset(GOLDEN)
     plan = pack(dataset, PackOptions(sequence_length=64, **planned), tmp_path / "plan").plan
     options = ExportOptions(format="npy", labels=labels, sequences_per_file=3, seed=4)
     report = export(dataset, plan, tmp_path / "rows", options)
-    assert report.manifest.digest == digest
+    places = {"dataset_place": UNSET, "plan_place": UNSET}
+    assert sealed(msgspec.structs.replace(report.manifest, **places)).digest == digest
+    place = os.path.relpath(GOLDEN, tmp_path / "rows")
+    assert (report.manifest.dataset_place, report.manifest.plan_place) == (place, "../plan")
 
 
 KILLED = """

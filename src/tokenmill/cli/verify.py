@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.core.options import about
 from tokenmill.core.values import counted
+
+if TYPE_CHECKING:
+    from tokenmill.load.export.comparing import Checked
+    from tokenmill.reports.verify import Verification
 
 Portion = Annotated[float, Meta(gt=0, le=1)]
 
@@ -23,12 +27,13 @@ examples:
   tokenmill verify corpus/ --sample 5%         some blocks of every shard
   tokenmill verify corpus/ --against-sources   encode the sources again and compare
   tokenmill verify corpus/ --shard 0/8         the first of eight parts, for eight machines
-  tokenmill verify view/                       a view and its datasets"""
+  tokenmill verify view/                       a view and its datasets
+  tokenmill verify rows/                       an export: compare it with its dataset"""
 
-    dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
+    folder: Annotated[str, about("folder of the dataset, view or export", positional="DIR")]
     sample: Annotated[
         Portion | None,
-        about("share of token blocks and documents to check, e.g. 5% (default: 100%)"),
+        about("share of token blocks, documents or rows to check, e.g. 5% (default: 100%)"),
     ] = None
     against_sources: Annotated[bool, about("also encode the sources again and compare")] = False
     plan: Annotated[
@@ -42,6 +47,9 @@ examples:
             metavar="I/N",
         ),
     ] = ""
+    dataset: Annotated[
+        str | None, about("the dataset of an export, if either has moved", metavar="DIR")
+    ] = None
     tokenizer: Decoder = None
     transform: Annotated[
         str | None,
@@ -61,15 +69,19 @@ examples:
         sample = 1.0 if self.sample is None else self.sample
         with meter() as advance:
             result = verify(
-                self.dataset,
+                self.folder,
                 sample=sample,
                 against_sources=self.against_sources,
                 plans=self.plan,
                 tokenizer=self.tokenizer,
                 transform=self.transform,
                 shard=self.shard,
+                dataset=self.dataset,
                 advance=advance,
             )
+        if result.export is not None:
+            self._show(result.export, result, sample)
+            return
         if self.json:
             names = [*("files", "bytes", "documents", "tokens", "plans")]
             names += ["compared_documents", "decoded_documents"]
@@ -96,3 +108,22 @@ examples:
         for parent in result.parents:
             what = counted(parent.documents, "document")
             print(fitted(f"with its dataset {parent.dataset.location}: {what}"))
+
+    def _show(self, checked: Checked, result: Verification, sample: float) -> None:
+        """Print how much of an export was compared."""
+        from tokenmill.cli.tables import print_json
+        from tokenmill.cli.terminal import fitted
+
+        location = checked.dataset.location
+        if self.json:
+            counts = {name: getattr(result, name) for name in ("files", "bytes")}
+            counts |= {name: getattr(checked, name) for name in ("rows", "documents", "tokens")}
+            print_json({"verified": True, "sample": sample, **counts, "dataset": location})
+            return
+        of = (
+            counted(checked.rows, "row") if checked.rows else counted(checked.documents, "document")
+        )
+        share = f" ({sample:.3g} of each file)" if sample < 1 else ""
+        parts = (counted(result.files, "file"), of, counted(checked.tokens, "token"))
+        print(fitted(f"verified: {', '.join(parts)}{share}"))
+        print(fitted(f"equal to {location}"))

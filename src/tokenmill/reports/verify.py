@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 
 from tokenmill.core.errors import TokenmillError, UserError, VerificationError
+from tokenmill.core.options import OptionError, Problem
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.kinds import KINDS
 from tokenmill.load.rows.loss_spans import read_spans
@@ -21,9 +22,11 @@ from tokenmill.read.rendering.transform import Transform, give
 from tokenmill.reports.contents import Part
 from tokenmill.run.launch import parse_agent
 from tokenmill.store.canonical import read_sealed
+from tokenmill.store.cloud.names import is_remote
 from tokenmill.store.copying.ends import open_end
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
+from tokenmill.store.exports import EXPORT_NAME
 from tokenmill.store.manifest import RUN_NAME, Counts, FileEntry, Manifest, Run, dataset_id
 from tokenmill.store.policies import Policies
 from tokenmill.store.stored_reference import decode_stored, open_reference
@@ -33,9 +36,21 @@ from tokenmill.store.view_manifest import VIEW_NAME, check_matches, damaged_view
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tokenmill.load.export.comparing import Checked
+
 MAX_PROBLEMS = 20
 NUM_DECODED = 8
 OWN_FOLDERS = ("tokens", "documents", "rejected", "tokenizer")
+
+
+NOT_OF_EXPORTS = {
+    "against_sources": "an export is compared with its dataset; give it when you verify that",
+    "plan": "an export names its plan",
+    "tokenizer": "ids are compared, not decoded",
+    "transform": "only a dataset is compared with its sources",
+    "shard": "an export is verified as a whole; --sample checks a share of it",
+}
+"""Options that an export does not take, and why."""
 
 
 @dataclass(slots=True)
@@ -50,6 +65,8 @@ class Verification:
     documents: int = 0
     tokens: int = 0
     plans: int = 0
+    export: Checked | None = None
+    """If an export was verified: how many of its rows or documents were compared."""
     compared_documents: int = 0
     """Documents that were encoded again from the sources with the reference tokenizer."""
     decoded_documents: int = 0
@@ -68,15 +85,18 @@ def verify(
     tokenizer: object = None,
     transform: Callable[[dict[str, Any]], Any] | str | None = None,
     shard: str = "",
+    dataset: str | Path | None = None,
     advance: Advance = lambda stage, done, total: None,
 ) -> Verification:
     """Check every digest and count of a dataset and its plans.
 
-    Of a view, this checks its datasets in the same way, then the view and its plans.
+    Of a view, this checks its datasets in the same way, then the view and its plans. Of an export,
+    it compares every token, label and position with the dataset.
 
     Args:
-        folder: folder of the dataset or view.
-        sample: share of token blocks and documents to check.
+        folder: folder of the dataset, view or export.
+        sample: share of token blocks and documents to check. Of an export, it is the share of rows
+            or documents that are compared; below 1, digests of its files are not.
         against_sources: also read the sources again, encode them with the reference tokenizer and
             compare all ids.
         plans: folders of further plans, outside the dataset.
@@ -84,20 +104,30 @@ def verify(
             tokenizer written in Python. Other tokenizers are stored in the dataset.
         transform: the function that built the texts, needed to compare with the sources.
         shard: check only a part, such as "2/8". Parts 0/8 to 7/8 together cover everything.
+        dataset: the dataset of an export, if either has moved. Of the other options, an export
+            takes only `sample`.
         advance: called with a stage, the amount done and the total, to show progress.
 
     Raises:
         VerificationError: something differs. The message lists the differences.
-        UserError: the dataset does not exist, or the Python tokenizer is missing or differs.
+        UserError: the dataset does not exist, or the Python tokenizer is missing or differs; an
+            option does not fit what is verified.
     """
+    if not is_remote(folder) and (Path(folder) / EXPORT_NAME).is_file():
+        given = (against_sources, plans, tokenizer, transform, shard)
+        _refuse("the export", dict(zip(NOT_OF_EXPORTS.items(), given, strict=True)))
+        from tokenmill.load.export.checking import check_export  # loads a compiler
+
+        return _of_export(check_export(folder, dataset, sample=sample, advance=advance))
+    _refuse("the dataset", {("dataset", "this is no export, which has a dataset"): dataset})
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
-    with dataset_to_verify(folder) as dataset:
+    with dataset_to_verify(folder) as opened:
         found = parse_agent(shard or "0/1", os.environ, "shard")
-        part = Part(dataset, found.index, found.count)
-        result = Verification(dataset, shard=str(found) if shard else "")
-        if dataset.is_view:
-            for root in dict.fromkeys(each.folder for each in dataset.roots):
+        part = Part(opened, found.index, found.count)
+        result = Verification(opened, shard=str(found) if shard else "")
+        if opened.is_view:
+            for root in dict.fromkeys(each.folder for each in opened.roots):
                 of_root = verify(
                     root,
                     sample=sample,
@@ -108,22 +138,43 @@ def verify(
                 )
                 result.parents.append(of_root)
             _check_view(result, part, advance)
-            result.plans += _check_plans(part, [*dataset.plans, *map(str, plans)], advance)
+            result.plans += _check_plans(part, [*opened.plans, *map(str, plans)], advance)
             return result
-        _collect(result, _check_identity, dataset)
+        _collect(result, _check_identity, opened)
         if part.is_first:
-            _collect(result, _check_strangers, dataset)
-            _collect(result, _check_run, dataset)
+            _collect(result, _check_strangers, opened)
+            _collect(result, _check_run, opened)
         sampled = _check_contents(result, part, sample, advance)
         _raise_problems(result)
-        missing = tokenizer is None and KINDS[dataset.manifest.tokenizer.kind].is_described
+        missing = tokenizer is None and KINDS[opened.manifest.tokenizer.kind].is_described
         if against_sources or (sampled and not missing):
             reading = sample if against_sources else 0.0
             arguments = (result, part, tokenizer, sampled, reading, advance)
             _collect(result, _check_with_reference, *arguments)
         _raise_problems(result)
-        result.plans = _check_plans(part, [*dataset.plans, *map(str, plans)], advance)
+        result.plans = _check_plans(part, [*opened.plans, *map(str, plans)], advance)
     return result
+
+
+def _refuse(what: str, given: dict[tuple[str, str], object]) -> None:
+    """Raise a UserError if options that do not fit have values; says why."""
+    problems = [
+        Problem(name, f"cannot be used: {why}") for (name, why), value in given.items() if value
+    ]
+    if problems:
+        raise OptionError(f"verifying {what}", problems)
+
+
+def _of_export(checked: Checked) -> Verification:
+    files = checked.manifest.files
+    return Verification(
+        checked.dataset,
+        export=checked,
+        files=len(files),
+        bytes=sum(file.bytes for file in files),
+        documents=checked.documents,
+        tokens=checked.tokens,
+    )
 
 
 def _check_view(result: Verification, part: Part, advance: Advance) -> None:

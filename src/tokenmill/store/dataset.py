@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET, UnsetType
 
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.core.paths import local_path
@@ -181,6 +182,17 @@ class Shard:
 PLAN_NAME = "plan.json"
 
 
+def folders_at(folder: Path, place: str) -> list[Path]:
+    """The folders that a place relative to `folder` can mean: by its name, and by its links."""
+    starts = (folder.absolute(), folder.resolve())
+    return [Path(os.path.normpath(start / place)) for start in starts]
+
+
+def place_of(folder: Path, dataset: Dataset, out: Path) -> str | UnsetType:
+    """A folder of a dataset, relative to `out`; unset if the dataset is in a bucket."""
+    return UNSET if dataset.origin is not None else os.path.relpath(folder, out)
+
+
 def is_dataset(folder: Path) -> bool:
     """Whether a folder holds a dataset or a view."""
     return any((folder / name).is_file() for name in (MANIFEST_NAME, VIEW_NAME))
@@ -248,10 +260,7 @@ class Dataset:
             VerificationError: it is another dataset.
         """
         folder = None
-        found = [
-            Path(os.path.normpath(start / entry.place))
-            for start in (self.folder.absolute(), self.folder.resolve())
-        ]
+        found = folders_at(self.folder, entry.place)
         with contextlib.suppress(OSError):  # a name that the file system refuses
             folder = next((each for each in found if is_dataset(each)), None)
         if folder is None:

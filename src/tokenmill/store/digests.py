@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +54,13 @@ class DigestWriter:
         return np.asarray(self._blocks + last, dtype="<u8").tobytes()
 
 
-def file_digest(path: Path) -> str:
-    """Return the xxh3-128 of a file in hexadecimal, reading it in pieces."""
+def file_digest(path: Path, advance: Callable[[int], object] = lambda num_bytes: None) -> str:
+    """Return the xxh3-128 of a file in hexadecimal; `advance` is called with the bytes read."""
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while piece := file.read(1 << 22):
             digest.update(piece)
+            advance(len(piece))
     return digest.hexdigest()
 
 

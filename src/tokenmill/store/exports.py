@@ -6,12 +6,14 @@ An export writes either rows of a plan or whole documents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import Problem, Ref, about
+from tokenmill.store.canonical import format_of, read_sealed
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.row_format import Labels
 
@@ -162,7 +164,11 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "tokenmill-rows"
     format_version: int = 1
     dataset_id: str
+    dataset_place: str | UnsetType = UNSET
+    """Folder of the dataset, relative to that of the rows; unset if it is in a bucket."""
     plan_id: str
+    plan_place: str | UnsetType = UNSET
+    """Folder of the plan, like `dataset_place`."""
     options: ExportOptions
     dtypes: dict[str, str]
     left_out: dict[str, str] | UnsetType = UNSET
@@ -191,6 +197,8 @@ class DocumentsManifest(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "tokenmill-documents"
     format_version: int = 1
     dataset_id: str
+    dataset_place: str | UnsetType = UNSET
+    """Folder of the dataset, relative to that of the files; unset if it is in a bucket."""
     options: DocumentOptions
     dtype: str
     eos_id: int
@@ -207,6 +215,22 @@ class DocumentsManifest(msgspec.Struct, frozen=True, kw_only=True):
     def num_documents(self) -> int:
         """Documents in all files."""
         return sum(part.documents for part in self.parts)
+
+
+AnyManifest = ExportManifest | DocumentsManifest
+
+
+def read_export(folder: Path) -> AnyManifest:
+    """Read the manifest of an export.
+
+    Raises:
+        UserError: it has another version of the format.
+        VerificationError: it is missing or damaged.
+    """
+    path = folder / EXPORT_NAME
+    if path.is_file() and format_of(path) == "tokenmill-documents":
+        return read_sealed(path, DocumentsManifest)
+    return read_sealed(path, ExportManifest)
 
 
 def state_of(names: Sequence[str], fingerprint: str, split: str | None = None) -> bytes:

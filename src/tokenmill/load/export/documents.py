@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,11 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from tokenmill.core.errors import StorageError, UserError
+from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance
-from tokenmill.core.values import size_text
 from tokenmill.load.export.document_format import Format, TokenFile
 from tokenmill.load.export.folder import (
     BegunDocuments,
@@ -35,7 +33,7 @@ from tokenmill.load.export.megatron import FILE_BYTES, INDEXES, PAIRS
 from tokenmill.load.export.nanogpt import NANOGPT
 from tokenmill.load.export.selection import Documents, Selection, Stretch
 from tokenmill.store.canonical import write_sealed
-from tokenmill.store.dataset import Dataset
+from tokenmill.store.dataset import Dataset, place_of
 from tokenmill.store.exports import EXPORT_NAME, DocumentOptions, DocumentsManifest
 from tokenmill.store.files import storage_errors, take_name
 from tokenmill.store.layout import index_bytes
@@ -75,12 +73,12 @@ def export_documents(
     """
     options = _settled(options or DocumentOptions())
     out = output_path(out, "the output folder")
-    format_ = _format(options)
+    format_ = format_of(options)
     if dataset.origin is not None and not format_.copies_tokens:
         hint = f"copy it first (tokenmill cp {dataset.location} DIR), or copy its tokens here"
         what = "an index needs token files on this machine"
         raise UserError(what, where=dataset.location, hint=hint)
-    wanted = _describe(dataset, options)
+    wanted = describe(dataset, options)
     begun = BegunDocuments(manifest=wanted)
     if found := found_export(out, wanted, overwrite=overwrite):
         remove_unfinished(out, begun)
@@ -92,10 +90,11 @@ def export_documents(
         kept = work.num_finished()
         selection = Selection(dataset, options, advance)
         stretches = format_.stretches(selection)
-        _require_space(work, format_, selection, stretches)
+        work.require_space(_needed_bytes(work, format_, selection, stretches))
         files = _write(work, format_, selection, stretches, advance)
         parts = [stretch.described for stretch in stretches]
-        manifest = msgspec.structs.replace(wanted, parts=parts, files=files)
+        place = place_of(dataset.folder, dataset, out)
+        manifest = msgspec.structs.replace(wanted, dataset_place=place, parts=parts, files=files)
         if not format_.copies_tokens:
             manifest = _link(manifest, dataset, work.rows, out)
         if format_.describe is not None:
@@ -121,13 +120,14 @@ def _settled(options: DocumentOptions) -> DocumentOptions:
     return msgspec.structs.replace(options, file_size=options.file_size or FILE_BYTES)
 
 
-def _format(options: DocumentOptions) -> Format:
+def format_of(options: DocumentOptions) -> Format:
+    """The format that options ask for."""
     if options.format == "nanogpt":
         return NANOGPT
     return INDEXES if options.index_only else PAIRS
 
 
-def _describe(dataset: Dataset, options: DocumentOptions) -> DocumentsManifest:
+def describe(dataset: Dataset, options: DocumentOptions) -> DocumentsManifest:
     """The manifest of an export without files."""
     is_wide = dataset.token_dtype.itemsize == 4
     wide = "uint32" if options.format == "nanogpt" else "int32"
@@ -139,21 +139,17 @@ def _describe(dataset: Dataset, options: DocumentOptions) -> DocumentsManifest:
     )
 
 
-def _require_space(
+def _needed_bytes(
     work: Unfinished, format_: Format, selection: Selection, stretches: list[Stretch]
-) -> None:
-    """Raise a StorageError if the files that are not finished do not fit on the disk."""
+) -> int:
+    """The bytes of the files that are not finished."""
     left = [s.described for s in stretches if work.finished(s.described.name) is None]
     needed = 0
     if format_.index is not None:
         needed += sum(index_bytes(each.documents) for each in left)
     if format_.copies_tokens:
         needed += sum(each.tokens for each in left) * selection.dataset.token_dtype.itemsize
-    free = shutil.disk_usage(work.folder).free
-    if needed > free:
-        why = f"the export needs {size_text(needed)}, and {size_text(free)} are free"
-        hint = "free some space, or choose a folder on another disk with --out"
-        raise StorageError("not enough disk space", where=str(work.folder), why=why, hint=hint)
+    return needed
 
 
 def _write(

@@ -27,11 +27,23 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from tokenmill.core.errors import OutputConflictError, TokenmillError, VerificationError
+from tokenmill.core.errors import (
+    OutputConflictError,
+    StorageError,
+    TokenmillError,
+    VerificationError,
+)
 from tokenmill.core.records import Advance
+from tokenmill.core.values import size_text
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
-from tokenmill.store.exports import EXPORT_NAME, DocumentsManifest, ExportManifest
+from tokenmill.store.exports import (
+    EXPORT_NAME,
+    AnyManifest,
+    DocumentsManifest,
+    ExportManifest,
+    read_export,
+)
 from tokenmill.store.files import (
     fsync_path,
     held_beside,
@@ -51,7 +63,6 @@ _FILES = re.compile(
 )
 """The files in the work folder."""
 
-AnyManifest = ExportManifest | DocumentsManifest
 Wanted = TypeVar("Wanted", ExportManifest, DocumentsManifest)
 
 REPORT_SECONDS = 2.0
@@ -163,6 +174,14 @@ class Unfinished:
         """Record that the files of a stem are complete on disk."""
         write_sealed(self._receipt(stem), Receipt(files=entries))
 
+    def require_space(self, needed: int) -> None:
+        """Raise a StorageError if less than `needed` bytes are free for the files that are left."""
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            why = f"the export needs {size_text(needed)}, and {size_text(free)} are free"
+            hint = "free some space, or choose a folder on another disk with --out"
+            raise StorageError("not enough disk space", where=str(self.folder), why=why, hint=hint)
+
     def num_finished(self) -> int:
         """Number of finished files that the next attempt can reuse."""
         return sum(len(self.finished(stem) or ()) for stem in self._receipts())
@@ -264,7 +283,7 @@ def found_export(out: Path, wanted: Wanted, *, overwrite: bool) -> Wanted | None
         return None
     found: AnyManifest = export_at(out)
     if overwrite:
-        known = {EXPORT_NAME, *(entry.name for entry in found.files), *_links(found)}
+        known = {EXPORT_NAME, *(entry.name for entry in found.files), *links_of(found)}
         refuse_strangers(out, known.__contains__)
         return None
     why = difference(found, wanted) or _damage(out, found)
@@ -287,9 +306,7 @@ def export_at(out: Path) -> AnyManifest:
     """
     if not out.is_symlink():
         with contextlib.suppress(TokenmillError, OSError):
-            return read_sealed(out / EXPORT_NAME, ExportManifest)
-        with contextlib.suppress(TokenmillError, OSError):
-            return read_sealed(out / EXPORT_NAME, DocumentsManifest)
+            return read_export(out)
     hint = "choose another folder, or remove this one"
     raise OutputConflictError("the output folder already exists", where=str(out), hint=hint)
 
@@ -320,13 +337,14 @@ def _options(manifest: AnyManifest) -> dict[str, str]:
     }
 
 
-def _links(manifest: AnyManifest) -> dict[str, str]:
+def links_of(manifest: AnyManifest) -> dict[str, str]:
+    """The links of an export, by name."""
     return manifest.links if isinstance(manifest, DocumentsManifest) else {}
 
 
 def _damage(folder: Path, manifest: AnyManifest) -> str:
     """Which file of an export is missing or has another size; "" if none."""
-    for name in _links(manifest):
+    for name in links_of(manifest):
         if not (folder / name).is_file():
             return f"its link {name!r} leads to no file"
     for entry in manifest.files:

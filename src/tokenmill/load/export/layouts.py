@@ -72,6 +72,11 @@ class Lists:
         """Return the rows of an array of shape (num_rows, row_length)."""
         return Lists.of_lengths(values.reshape(-1), np.full(len(values), values.shape[1]))
 
+    def part(self, first: int, stop: int) -> Lists:
+        """Return lists [first, stop)."""
+        offsets = self.offsets[first : stop + 1]
+        return Lists(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
 
 def check_layout(options: ExportOptions, plan: Plan) -> None:
     """Check that a plan has rows of the layout that is asked for.
@@ -103,8 +108,11 @@ def check_layout(options: ExportOptions, plan: Plan) -> None:
             )
 
 
-def num_documents(plan: Plan, sequences: Int64Array) -> int:
-    """Return how many segments `sequences` have, shape (n,); two joined ends count once."""
+def document_counts(plan: Plan, sequences: Int64Array) -> Int64Array:
+    """Return how many documents each of the sequences becomes, shape (n,), as rows.
+
+    Each segment is one; two joined ends count once.
+    """
     plan.check_offsets()
     offsets = np.asarray(plan.offsets)
     counts = np.diff(offsets)
@@ -113,7 +121,8 @@ def num_documents(plan: Plan, sequences: Int64Array) -> int:
         is_joined[1:] = plan.documents[1:] == plan.documents[:-1]
         is_joined[offsets[:-1]] = 0  # the first of a sequence
         counts = counts - np.add.reduceat(is_joined, offsets[:-1])
-    return int(counts[sequences].sum())
+    found: Int64Array = counts[sequences]
+    return found
 
 
 def lay_out(layout: Layout, rows: Rows, columns: Columns) -> dict[str, Any]:

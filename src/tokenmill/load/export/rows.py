@@ -14,15 +14,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import xxhash
 from msgspec import UNSET
 
 from tokenmill.core.paths import output_path
@@ -35,24 +33,25 @@ from tokenmill.load.export.folder import (
     remove_unfinished,
     unfinished,
 )
-from tokenmill.load.export.layouts import check_layout, num_documents
+from tokenmill.load.export.layouts import check_layout, document_counts
+from tokenmill.load.export.partitions import RowPartitions
 from tokenmill.load.export.writers import (
     ROWS_PER_FILE,
     WRITERS,
     check_options,
     columns_of,
-    describe_for_datasets,
     dtypes_of,
     empty_columns,
+    for_datasets,
     settled,
     token_bytes,
 )
-from tokenmill.load.rows.reader import RowReader, Rows, plan_row_lengths
+from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled, steps_of
-from tokenmill.store.canonical import canonical_json, write_sealed
-from tokenmill.store.dataset import Dataset
+from tokenmill.store.canonical import write_sealed
+from tokenmill.store.dataset import Dataset, place_of
 from tokenmill.store.exports import EXPORT_NAME, LABELS_LEFT_OUT, ExportManifest, ExportOptions
-from tokenmill.store.files import remove_folder, storage_errors, take_name, write_pieces
+from tokenmill.store.files import remove_folder, storage_errors, take_name
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.plan import Plan
 
@@ -77,7 +76,7 @@ class ExportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class Series:
     """Rows of one length, in training order."""
 
     row_length: int
@@ -130,9 +129,9 @@ def export(
     check_options(dataset, options)
     is_limited = options.sequences_per_file is UNSET
     options, left_out = settled(reader, options)
-    order = _order(reader, options)
-    wanted = _describe(reader, options, order, left_out)
-    series = _series(reader, wanted, order, FILE_BYTES if is_limited else None)
+    order = order_of(reader, options)
+    wanted = describe(reader, options, order, left_out)
+    series = series_of(reader, wanted, order, FILE_BYTES if is_limited else None)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
@@ -144,25 +143,57 @@ def export(
         advance = work.reporting(advance)
         work.begin(begun, overwrite=overwrite, advance=advance)
         kept = work.num_finished()
+        work.require_space(_needed_bytes(series, reader, work, wanted))
         files = [file for each in series for file in _export(each, reader, work, wanted, advance)]
-        manifest = _finish(wanted, work, files)
+        places = [place_of(each.folder, dataset, out) for each in (dataset, plan)]
+        placed = msgspec.structs.replace(wanted, dataset_place=places[0], plan_place=places[1])
+        manifest = _finish(placed, work, files)
         take_name(work.rows, out)
     return ExportReport(out, manifest, False, kept, rows_per_file)
 
 
 def _export(
-    series: _Series, reader: RowReader, work: Unfinished, wanted: ExportManifest, advance: Advance
+    series: Series, reader: RowReader, work: Unfinished, wanted: ExportManifest, advance: Advance
 ) -> list[FileEntry]:
     """Write the files of all rows of one length, except those already finished."""
-    left = [number for number in series.numbers if work.finished(series.stem(number)) is None]
+    left = _left(series, work)
     if left:
-        aligned = wanted.options.labels == "aligned"
-        length, dtype = series.row_length, reader.dtype
-        partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)
+        partitions = _partitions(series, reader, work, wanted)
         _distribute(reader, series, left, partitions, advance)
         _write(series, left, partitions, work, wanted, advance)
         remove_folder(work.partitions)
     return [file for each in series.numbers for file in work.finished(series.stem(each)) or ()]
+
+
+def _left(series: Series, work: Unfinished) -> list[int]:
+    """The files of a series that are not finished."""
+    return [number for number in series.numbers if work.finished(series.stem(number)) is None]
+
+
+def _partitions(
+    series: Series, reader: RowReader, work: Unfinished, wanted: ExportManifest
+) -> RowPartitions:
+    aligned = wanted.options.labels == "aligned"
+    return RowPartitions(work.partitions, series.row_length, reader.dtype, aligned=aligned)
+
+
+def _needed_bytes(
+    all_series: list[Series], reader: RowReader, work: Unfinished, wanted: ExportManifest
+) -> int:
+    """Bytes that the partitions and the files will need at least at once.
+
+    Files that are compressed or leave out padding are not counted: their size is not known. The
+    partitions of a series are complete before its first file, and go one by one.
+    """
+    needed = written = 0
+    for series in all_series:
+        rows = sum(len(series.rows_of(number)) for number in _left(series, work))
+        tokens = rows * series.row_length
+        partitions = _partitions(series, reader, work, wanted)
+        needed = max(needed, written + tokens * partitions.token_bytes)
+        if wanted.options.format != "parquet" and wanted.options.layout is UNSET:
+            written += tokens * token_bytes(wanted.dtypes)
+    return max(needed, written)
 
 
 def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
@@ -177,15 +208,15 @@ def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
         )
 
 
-def _series(
+def series_of(
     reader: RowReader, wanted: ExportManifest, order: Int64Array, file_bytes: int | None
-) -> list[_Series]:
+) -> list[Series]:
     """Group the rows to write by length: each file holds rows of one length."""
     options, in_token = wanted.options, token_bytes(wanted.dtypes)
     lengths = plan_row_lengths(reader.plan)[order]
     per_file = min(options.sequences_per_file or ROWS_PER_FILE, 1 << 40)
     return [
-        _Series(
+        Series(
             row_length=length,
             order=order[lengths == length],
             rows_per_file=per_file
@@ -196,7 +227,7 @@ def _series(
     ]
 
 
-def _order(reader: RowReader, options: ExportOptions) -> Int64Array:
+def order_of(reader: RowReader, options: ExportOptions) -> Int64Array:
     """The sequences to export, in order."""
     order = _order_without_bands(reader.plan, options)
     if options.order_by is not None:
@@ -217,7 +248,7 @@ def _order_without_bands(plan: Plan, options: ExportOptions) -> Int64Array:
 
 def _distribute(
     reader: RowReader,
-    series: _Series,
+    series: Series,
     numbers: list[int],
     partitions: RowPartitions,
     advance: Advance,
@@ -242,7 +273,7 @@ def _distribute(
 
 
 def _write(
-    series: _Series,
+    series: Series,
     numbers: list[int],
     partitions: RowPartitions,
     work: Unfinished,
@@ -292,7 +323,7 @@ def _counted(advance: Advance, num_rows: int, row_bytes: int) -> Callable[[int],
     return count
 
 
-def _describe(
+def describe(
     reader: RowReader, options: ExportOptions, order: Int64Array, left_out: bool
 ) -> ExportManifest:
     """The manifest of an export without files."""
@@ -305,7 +336,7 @@ def _describe(
         left_out={"labels": LABELS_LEFT_OUT} if left_out else UNSET,
         pad_id=reader.pad_id,
         num_sequences=len(order),
-        num_rows=num_documents(reader.plan, order) if by_document else UNSET,
+        num_rows=int(document_counts(reader.plan, order).sum()) if by_document else UNSET,
         files=[],
     )
 
@@ -313,67 +344,8 @@ def _describe(
 def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) -> ExportManifest:
     """Finish the folder of the rows: write its manifest and move it to the output."""
     if wanted.options.format == "datasets":
-        fingerprint = xxhash.xxh3_64_hexdigest(canonical_json([wanted.plan_id, wanted.options]))
-        names = [file.name for file in files]
-        descriptions = describe_for_datasets(work.rows, names, fingerprint)
-        files = files + [flushed(path) for path in descriptions]
+        for name, content in for_datasets(wanted, [file.name for file in files]).items():
+            (work.rows / name).write_bytes(content)
+            files = [*files, flushed(work.rows / name)]
     manifest = msgspec.structs.replace(wanted, files=files)
     return write_sealed(work.rows / EXPORT_NAME, manifest)
-
-
-class RowPartitions:
-    """One partition per output file, with its rows in corpus order and their places in the file.
-
-    Labels that are aligned are the ids themselves, and are not stored again.
-    """
-
-    def __init__(
-        self, folder: Path, row_length: int, dtype: np.dtype[np.integer], *, aligned: bool
-    ) -> None:
-        self._folder, self._row_length, self._aligned = folder, row_length, aligned
-        self._dtypes = {"places": np.dtype(np.uint32), "ids": dtype, "flags": np.dtype(np.uint8)}
-        if not aligned:
-            self._dtypes["labels"] = dtype
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of one token in a partition."""
-        return sum(dtype.itemsize for name, dtype in self._dtypes.items() if name != "places")
-
-    def append(self, rows: Rows, files: Int64Array, places: Int64Array) -> None:
-        """Add rows; row i belongs at `places[i]` of output file `files[i]`."""
-        order = np.argsort(files, kind="stable")
-        numbers, firsts = np.unique(files[order], return_index=True)
-        for number, chosen in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            values: dict[str, npt.NDArray[np.integer]] = {
-                "places": places.astype(np.uint32),
-                "ids": rows.ids,
-                "flags": rows.flags,
-                "labels": rows.labels,
-            }
-            for name in self._dtypes:
-                with open(self._path(number, name), "ab") as file:
-                    write_pieces(file, values[name][chosen])
-
-    def take(self, number: int, rows_at_once: int) -> Iterator[Rows]:
-        """Yield the rows of one output file in order, some at a time."""
-        stored = {
-            name: np.memmap(self._path(number, name), dtype, mode="r")
-            for name, dtype in self._dtypes.items()
-        }
-        order = np.argsort(stored.pop("places"))
-        shaped = {name: values.reshape(-1, self._row_length) for name, values in stored.items()}
-        for start in range(0, len(order), rows_at_once):
-            chosen = order[start : start + rows_at_once]
-            ids = shaped["ids"][chosen]
-            labels = ids if self._aligned else shaped["labels"][chosen]
-            yield Rows(ids, labels, shaped["flags"][chosen], aligned=self._aligned)
-
-    def forget(self, number: int) -> None:
-        """Remove the partition of an output file."""
-        for name in self._dtypes:
-            self._path(number, name).unlink()
-
-    def _path(self, number: int, name: str) -> Path:
-        return self._folder / f"{number:05d}.{name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import xxhash
 from msgspec import UNSET, UnsetType
 
 from tokenmill.core.errors import UserError
@@ -19,6 +20,7 @@ from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
 from tokenmill.load.export.layouts import LAYOUT_DTYPES, Columns, Lists, lay_out
 from tokenmill.load.rows.reader import RowReader, Rows
+from tokenmill.store.canonical import canonical_json
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.documents_table import abandon, number_array
 from tokenmill.store.exports import (
@@ -26,7 +28,9 @@ from tokenmill.store.exports import (
     INFO_NAME,
     LAYOUT_FORMATS,
     STATE_NAME,
+    ExportManifest,
     ExportOptions,
+    Format,
     Layout,
     state_of,
 )
@@ -199,6 +203,13 @@ class Writer(Protocol):
         return
 
 
+def file_names(stem: str, format_: Format, columns: Iterable[str]) -> dict[str, str]:
+    """The names of the files of a stem, by column; only npy files have one column each."""
+    ending = {"datasets": "arrow"}.get(format_, format_)
+    own = format_ == "npy"
+    return {name: f"{stem}.{name}.{ending}" if own else f"{stem}.{ending}" for name in columns}
+
+
 class NpyWriter(Writer):
     """One .npy file a column, to be opened with `np.load(path, mmap_mode="r")`."""
 
@@ -316,12 +327,10 @@ WRITERS: dict[str, Callable[[Path, int], Writer]] = {
 """Makes a writer of a path without its ending and the number of rows that it will get."""
 
 
-def describe_for_datasets(folder: Path, names: list[str], fingerprint: str) -> list[Path]:
-    """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder."""
-    contents = {STATE_NAME: state_of(names, fingerprint), INFO_NAME: b"{}"}
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    return [folder / name for name in contents]
+def for_datasets(manifest: ExportManifest, names: list[str]) -> dict[str, bytes]:
+    """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder, by name."""
+    identity = canonical_json([manifest.plan_id, manifest.options])
+    return {STATE_NAME: state_of(names, xxhash.xxh3_64_hexdigest(identity)), INFO_NAME: b"{}"}
 
 
 def _table(columns: dict[str, Any]) -> pa.Table:
