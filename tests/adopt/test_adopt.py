@@ -238,12 +238,10 @@ def test_a_prefix_is_recorded_only_if_every_document_has_it(tmp_path: Path) -> N
 def test_what_is_longer_than_a_piece_comes_in_several(
     tmp_path: Path, adopt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenmill.read.tokens import flat, megatron, pieces
+    from tokenmill.read.tokens import indexes, pieces
 
-    for module in (flat, pieces):
-        monkeypatch.setattr(module, "PIECE_TOKENS", 3)
-    for module in (flat, megatron):
-        monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(pieces, "PIECE_TOKENS", 3)
+    monkeypatch.setattr(indexes, "AT_ONCE", 2)
     documents = [[7, 8, 9, 1, 2, 3, 0], [0], [1, 0], [4, 5, 6, 7, 8, 9, 0, 0], [2, 0]]
     pair = write_pair(tmp_path / "text", documents)
     dataset = adopt(pair)

@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from tokenmill.core.errors import DamagedInputError, InputChangedError, UserError
 from tokenmill.read.places.local import local_source
 from tokenmill.read.source import Source
-from tokenmill.read.tokens import flat, megatron, pieces
+from tokenmill.read.tokens import indexes, pieces
 from tokenmill.read.tokens.files import list_token_files, open_token_file
-from tokenmill.read.tokens.flat import FlatFile
-from tokenmill.read.tokens.megatron import MegatronPair
+from tokenmill.read.tokens.indexes import megatron_file
 from tokenmill.read.tokens.options import AdoptOptions
 from tokenmill.read.tokens.pieces import TokenFile
 
@@ -32,28 +31,30 @@ U2 = np.dtype("<u2")
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (flat, pieces):
-        monkeypatch.setattr(module, "PIECE_TOKENS", 3)
-    for module in (flat, megatron):
-        monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(pieces, "PIECE_TOKENS", 3)
+    monkeypatch.setattr(indexes, "AT_ONCE", 2)
 
 
-def documents_in(file: TokenFile, most: int = 6) -> list[tuple[int, list[int]]]:
-    """The position and ids of each document, put together from pieces."""
+def documents_in(file: TokenFile, most: int = 3) -> list[tuple[int, list[int]]]:
+    """The position and ids of each document, put together from pieces; empty ones are left out."""
     found, held = [], []
     for ids, ends, positions in file.pieces():
-        assert 0 < len(ids) <= most
+        assert len(ids) <= most
         done = 0
         for end, position in zip(ends.tolist(), positions.tolist(), strict=True):
             found.append((position, [*held, *ids[done:end].tolist()]))
             held, done = [], end
         held += ids[done:].tolist()
     assert held == []
-    return found
+    return [(position, document) for position, document in found if document]
 
 
-def pair_at(path: Path) -> MegatronPair:
-    return MegatronPair(local_source("a.bin", path, path.stat()), path.with_suffix(".idx"))
+def num_documents(file: TokenFile) -> int:
+    return sum(len(ends) for _, ends, _ in file.pieces())
+
+
+def pair_at(path: Path) -> TokenFile:
+    return megatron_file(local_source("a.bin", path, path.stat()))
 
 
 def opened(source: Source, **options: Any) -> TokenFile:
@@ -113,9 +114,9 @@ def test_a_pair_is_read_as_its_index_says_or_refused(
         pair = pair_at(path)
         assert documents_in(pair) == expected
         assert pair.num_tokens == sum(lengths)
-        assert pair.num_empty == len(bounds) - 1 - len(expected)
+        assert num_documents(pair) == len(bounds) - 1
         in_order = [token for _, document in expected for token in document]
-        assert pair.is_plain == (in_order == ids)
+        assert pair.plain_dtype == (U2 if in_order == ids else None)
 
 
 @settings(deadline=None, max_examples=300)
@@ -124,10 +125,12 @@ def test_documents_end_after_each_eos(
     ids: list[int], itemsize: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("flat") / "a.bin"
-    np.array([*ids, 9], itemsize).tofile(path)
-    file = FlatFile(local_source("a.bin", path, path.stat()), np.dtype(itemsize), 0)
+    ids = [9, 9, *ids, 9]  # the second id shows that ids have no more bytes
+    np.array(ids, itemsize).tofile(path)
+    (source,) = list_token_files([str(path)])
+    file = opened(source, dtype="uint16" if itemsize == "<u2" else "uint32")
     documents: list[list[int]] = [[]]
-    for token in [*ids, 9]:
+    for token in ids:
         documents[-1].append(token)
         if token == 0:
             documents.append([])
@@ -147,11 +150,13 @@ def test_an_index_of_datatrove_is_followed_or_refused(
     path = tmp_path_factory.mktemp("ds") / "a.ds"
     np.array(ids, U2).tofile(path)
     path.with_suffix(".ds.index").write_bytes(struct.pack(f"<{len(ends)}Q", *ends))
-    file = FlatFile(local_source("a.ds", path, path.stat()), U2, 0, path.with_suffix(".ds.index"))
+    (source,) = list_token_files([str(path)])
     if sorted(ends) != ends or ends[-1:] != [10]:
         with pytest.raises(DamagedInputError):
-            documents_in(file)
+            opened(source)
         return
+    file = opened(source)
+    assert num_documents(file) == len(ends)
     pairs = zip([0, *ends], ends, strict=False)
     expected = [(2 * start, ids[start:end]) for start, end in pairs if end > start]
     assert documents_in(file) == expected

@@ -17,7 +17,7 @@ from corpora import contents, tokenmill_here, wait_for
 import tokenmill
 from load.loading_kit import write_tokenizer
 from tokenmill.core.errors import InputChangedError, StorageError, VerificationError
-from tokenmill.run.adopt import adopting, finishing
+from tokenmill.run.adopt import adopting
 
 DOCUMENTS = [[7, 8, 9, 0], [1, 0], [2, 3, 0]]
 NUM_FILES = 12
@@ -123,7 +123,7 @@ def test_an_old_dataset_stays_until_the_new_one_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finishing, "publish", stop)
+        patch.setattr(adopting, "publish", stop)
         with pytest.raises(KeyboardInterrupt):
             tokenmill.adopt(inputs, tokenizer, out, eos="<eos>", overwrite=True)
     assert contents(out) == before

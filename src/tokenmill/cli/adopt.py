@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenmill.cli.display import JSON_SECONDS, naming_kept_units
 from tokenmill.cli.parser import Command, Events, Section
 from tokenmill.core.options import Overwrite, about, make_options
-from tokenmill.core.records import Advance
 from tokenmill.core.values import counted, shortened
 from tokenmill.read.tokens.options import AdoptOptions
 from tokenmill.run.recipe.options import EncodeOptions, TokenizerName
 
 if TYPE_CHECKING:
-    from tokenmill.run.adopt.finishing import AdoptReport
+    from tokenmill.run.adopt.adopting import AdoptReport
 
 TOKENIZER_OPTIONS = ("encoding", "pattern", "specials_from", "eos", "pad")
 MOST_SHOWN = 80
@@ -58,12 +54,18 @@ examples:
     json: Events = False
 
     def run(self) -> None:
-        from tokenmill.cli.tables import fact_lines, next_text, print_json
+        from tokenmill.cli.display import Shown, display_for, naming_kept_units
+        from tokenmill.cli.tables import next_text
         from tokenmill.run.adopt.adopting import adopt
 
         options = make_options(AdoptOptions, self.given.get("files", {}), "the command")
         encode = make_options(EncodeOptions, self.given.get("tokenizer", {}), "the command")
-        with naming_kept_units(self.out), _telling(json=self.json) as advance:
+        shown: Shown[None, AdoptReport] = Shown(
+            counted="tokens",
+            lines=lambda report, startup, verbose: _lines(report),
+            values=lambda report: {"out": self.out, **_values(report)},
+        )
+        with naming_kept_units(self.out), display_for(shown, json=self.json) as display:
             report = adopt(
                 self.inputs,
                 self.tokenizer,
@@ -71,45 +73,31 @@ examples:
                 options,
                 encode,
                 overwrite=self.overwrite,
-                advance=advance,
+                advance=display.advance,
             )
-        manifest = report.dataset.manifest
-        if self.json:
-            values = {
-                "event": "finished",
-                "out": self.out,
-                "dataset_id": manifest.dataset_id,
-                "prefix_ids": manifest.tokenizer.prefix_ids,
-                "found": report.found,
-                "text": report.text,
-            }
-            print_json(values)
-            return
-        if report.already_there:
-            print("nothing to do: the dataset is complete")
-        print("\n".join(fact_lines(_facts(report), 12)))
-        print(f"\n{next_text(('tokenmill', 'verify', self.out), ('tokenmill', 'pack', self.out))}")
+            display.finish(report)
+        if not self.json:
+            after = (("tokenmill", verb, self.out) for verb in ("verify", "pack"))
+            print(f"\n{next_text(*after)}")
 
 
-@contextmanager
-def _telling(*, json: bool) -> Iterator[Advance]:
-    """Yield a callback that shows progress: a line for people, or events."""
-    from tokenmill.cli.meter import meter
-    from tokenmill.cli.tables import print_json
+def _values(report: AdoptReport) -> dict[str, object]:
+    """The summary for JSON."""
+    manifest = report.dataset.manifest
+    return {
+        "dataset_id": manifest.dataset_id,
+        "prefix_ids": manifest.tokenizer.prefix_ids,
+        "found": report.found,
+        "text": report.text,
+    }
 
-    if not json:
-        with meter() as advance:
-            yield advance
-        return
-    told_at = -JSON_SECONDS
 
-    def tell(stage: str, done: int, total: int) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= JSON_SECONDS:
-            told_at = time.monotonic()
-            print_json({"event": stage, "done": done, "total": total})
+def _lines(report: AdoptReport) -> list[str]:
+    """The summary for people."""
+    from tokenmill.cli.tables import fact_lines
 
-    yield tell
+    before = ["nothing to do: the dataset is complete"] if report.already_there else []
+    return [*before, *fact_lines(_facts(report), 12)]
 
 
 def _facts(report: AdoptReport) -> Iterator[tuple[str, str]]:

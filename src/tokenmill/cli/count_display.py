@@ -114,4 +114,4 @@ def _values(report: CountReport) -> dict[str, object]:
     }
 
 
-COUNT = Shown(_facts, _opening, "words", _lines, _values)
+COUNT = Shown("words", _lines, _values, _facts, _opening)

@@ -31,16 +31,16 @@ Display = Union["JsonDisplay[P, R]", "TextDisplay[P, R]"]
 class Shown(Generic[P, R]):
     """What is shown of a kind of run. `P` is the run before its first unit, `R` its report."""
 
-    facts: Callable[[P], Iterable[tuple[str, str]]]
-    """What is known before the first unit: names and values, for --verbose and JSON."""
-    opening: Callable[[P], Iterable[tuple[str, str]]]
-    """The same in a line or two, shown by default."""
     counted: str
     """What is counted besides documents, for example "tokens"."""
     lines: Callable[[R, float, bool], list[str]]
     """The summary as lines, from the report, the seconds before the first unit, and `verbose`."""
     values: Callable[[R], dict[str, object]]
     """The summary as values for JSON."""
+    facts: Callable[[P], Iterable[tuple[str, str]]] = lambda prepared: ()
+    """What is known before the first unit: names and values, for --verbose and JSON."""
+    opening: Callable[[P], Iterable[tuple[str, str]]] = lambda prepared: ()
+    """The same in a line or two, shown by default."""
 
 
 @contextmanager

@@ -229,4 +229,4 @@ def _readings(policies: Policies) -> Iterator[tuple[str, str]]:
     yield "chat", f"{chat.chat}, with loss on {loss}"
 
 
-BUILD = Shown(_facts, _opening, "tokens", summary_lines, _values)
+BUILD = Shown("tokens", summary_lines, _values, _facts, _opening)

@@ -31,7 +31,7 @@ from tokenmill.run.task import Task
 from tokenmill.run.workspace import JOB_NAME, Workspace
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.manifest import RUN_NAME, Run, SourceEntry
-from tokenmill.store.objects.object_store import open_record
+from tokenmill.store.objects.object_store import ObjectStore, open_record
 
 AGREED = "work/agreed"
 """Records of inputs with new modification times and unchanged contents."""
@@ -71,11 +71,9 @@ def agree_on_start(workspace: Workspace, task: Task[Any], on_compare: OnCompare)
     store, identity = workspace.store, task.identity()
     wanted = os.environ.get(JOB_VARIABLE, "") if task.takes_agents else ""
     data = store.read(JOB_NAME)
-    if data is None and not wanted:
-        raw = msgspec.Raw(msgspec.json.encode(identity))
-        record = sealed(JobRecord(job=secrets.token_hex(8), identity=raw))
-        data = store.create(JOB_NAME, canonical_json(record))
     stored = None if data is None else read_job(data, f"{store.location}/{JOB_NAME}")
+    if stored is None and not wanted:
+        stored = stored_start(store, identity)
     if wanted and (stored is None or stored.job != wanted):
         raise OutputConflictError(
             "the output is not the one that this agent was started for",
@@ -97,6 +95,18 @@ def agree_on_start(workspace: Workspace, task: Task[Any], on_compare: OnCompare)
             hint=f"{moved}undo the change, choose another --out, or start again with --overwrite",
         )
     return stored.job
+
+
+def stored_start(store: ObjectStore, identity: Mapping[str, Any]) -> JobRecord:
+    """Store the start of a run, unless there is one. Returns the stored one.
+
+    Raises:
+        VerificationError: the stored start is damaged.
+    """
+    raw = msgspec.Raw(msgspec.json.encode(identity))
+    record = sealed(JobRecord(job=secrets.token_hex(8), identity=raw))
+    data = store.create(JOB_NAME, canonical_json(record))
+    return read_job(data, f"{store.location}/{JOB_NAME}")
 
 
 def read_job(data: bytes, where: str) -> JobRecord:

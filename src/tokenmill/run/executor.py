@@ -24,7 +24,7 @@ from tokenmill.read.source import Source
 from tokenmill.read.units import Unit
 from tokenmill.run.job import Limit, Setup
 from tokenmill.store.files import storage_error
-from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry
+from tokenmill.store.manifest import Counts, ExtentEntry, FileEntry, Found
 
 RECEIPTS = "work/receipts"
 LONG_BATCH = 2
@@ -117,6 +117,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The time that the worker needed."""
     input_bytes: int | msgspec.UnsetType = msgspec.UNSET
     """See `Unit.num_bytes`."""
+    found: Found | msgspec.UnsetType = msgspec.UNSET
+    """Only for token files of another tool."""
     digest: str = ""
 
     def is_like(self, other: Receipt) -> bool:

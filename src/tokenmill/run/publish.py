@@ -9,12 +9,15 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import xxhash
 
 from tokenmill.core.errors import InternalError, TokenmillError
+from tokenmill.encode.boundary_policy import BoundaryTokens
 from tokenmill.encode.encodings import RANK_ENCODING_NAME
+from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import FILE_NAMES
 from tokenmill.encode.tokenizer_hub import CONFIG_NAME
@@ -28,7 +31,7 @@ from tokenmill.run.workspace import (
 )
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.files import remove_folder, storage_errors
-from tokenmill.store.layout import PART_FOLDERS, part_name
+from tokenmill.store.layout import PART_FOLDERS, part_name, token_dtype
 from tokenmill.store.manifest import (
     MANIFEST_NAME,
     RUN_NAME,
@@ -38,6 +41,8 @@ from tokenmill.store.manifest import (
     Run,
     ShardEntry,
     SourceEntry,
+    TokenizerEntry,
+    dataset_id,
 )
 from tokenmill.store.objects.object_store import ObjectStore, create_record, open_record
 
@@ -67,6 +72,53 @@ def store_tokenizer(workspace: Workspace, file: TokenizerFile) -> list[FileEntry
         FileEntry(name=name, bytes=len(data), xxh3_128=xxhash.xxh3_128_hexdigest(data))
         for name, data in contents.items()
     ]
+
+
+def describe(
+    workspace: Workspace,
+    file: TokenizerFile,
+    reference: Reference,
+    boundary: BoundaryTokens,
+    fingerprint: str,
+    policies: dict[str, Any],
+    sources: list[SourceEntry],
+    receipts: Sequence[Receipt],
+) -> Manifest:
+    """Store the tokenizer, and return the manifest of a dataset.
+
+    Args:
+        workspace: the output.
+        file: the tokenizer.
+        reference: the library that defines its ids.
+        boundary: the ids before and after every document.
+        fingerprint: see `TokenizerEntry`.
+        policies: see `Manifest`.
+        sources: see `describe_sources`.
+        receipts: of all units, in the order of the inputs.
+    """
+    tokenizer = TokenizerEntry(
+        kind=file.kind,
+        encoding=file.encoding,
+        sha256=file.sha256,
+        fingerprint=fingerprint,
+        reference=reference.name,
+        largest_id=reference.largest_id,
+        prefix_ids=list(boundary.prefix),
+        eos_id=boundary.eos_id,
+        pad_id=boundary.pad_id,
+        files=store_tokenizer(workspace, file),
+    )
+    shards = shard_entries(receipts)
+    return Manifest(
+        dataset_id=dataset_id(shards, tokenizer, policies),
+        token_dtype=token_dtype(reference.largest_id).name,
+        tokenizer=tokenizer,
+        policies=policies,
+        totals=totals_of(sources),
+        sources=sources,
+        shards=shards,
+        rejected=rejected_files(receipts),
+    )
 
 
 def totals_of(sources: Iterable[SourceEntry]) -> Counts:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tokenmill.core.errors import OutputConflictError, StorageError, VerificationError
+from tokenmill.core.values import size_text
 from tokenmill.store.ownership import refuse_strangers
 
 REPLACED = "replaced"
@@ -64,6 +65,15 @@ class ArrowSink:
     def tell(self) -> int:
         """Where the file is written."""
         return self._file.tell()
+
+
+def require_space(folder: Path, num_bytes: int, what: str) -> None:
+    """Raise a StorageError if `what` needs more bytes than the disk of a folder has free."""
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        why = f"{what} needs {size_text(num_bytes)}, and {size_text(free)} are free"
+        hint = "free some space, or choose a folder on another disk with --out"
+        raise StorageError("not enough disk space", where=str(folder), why=why, hint=hint)
 
 
 def shared(file: Path, name: Path) -> bool:

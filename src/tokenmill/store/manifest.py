@@ -76,6 +76,40 @@ class Counts(msgspec.Struct, kw_only=True):
             )
 
 
+class Found(msgspec.Struct, kw_only=True):
+    """What adopting found in token files of another tool; also in the recipe of the run."""
+
+    documents: Count = 0
+    tokens: Count = 0
+    empty: Count = 0
+    """Documents without ids, which are left out."""
+    appended: Count = 0
+    """Documents that got an EOS."""
+    bare: Count = 0
+    """Documents of an EOS alone."""
+    repeated: Count = 0
+    """Documents that end with several EOS, as padded rows do."""
+    special: Count = 0
+    """Special tokens inside documents."""
+    unknown: Count = 0
+    without_prefix: Count = 0
+    """Ids that differ from the tokenizer's prefix in its place, and documents too short for it."""
+    left_out: list[str] = []
+    """What lies beside the ids and is not in the dataset."""
+    sample: list[int] = []
+    """The first ids of the first document."""
+    shared: Count = 0
+    """Files whose bytes their shard shares, as a clone or a link."""
+
+    def add(self, other: Found) -> None:
+        """Add what another file holds."""
+        for name in self.__struct_fields__:
+            if name not in ("left_out", "sample"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.left_out = [*dict.fromkeys([*self.left_out, *other.left_out])]
+        self.sample = self.sample or other.sample
+
+
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One file of the dataset."""
 

@@ -29,12 +29,10 @@ from msgspec import Meta
 
 from tokenmill.core.errors import (
     OutputConflictError,
-    StorageError,
     TokenmillError,
     VerificationError,
 )
 from tokenmill.core.records import Advance
-from tokenmill.core.values import size_text
 from tokenmill.store.canonical import canonical_json, read_sealed, write_sealed
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import (
@@ -49,6 +47,7 @@ from tokenmill.store.files import (
     held_beside,
     remove_folder,
     remove_leftover,
+    require_space,
     write_atomically,
     written_beside,
 )
@@ -176,11 +175,7 @@ class Unfinished:
 
     def require_space(self, needed: int) -> None:
         """Raise a StorageError if less than `needed` bytes are free for the files that are left."""
-        free = shutil.disk_usage(self.folder).free
-        if needed > free:
-            why = f"the export needs {size_text(needed)}, and {size_text(free)} are free"
-            hint = "free some space, or choose a folder on another disk with --out"
-            raise StorageError("not enough disk space", where=str(self.folder), why=why, hint=hint)
+        require_space(self.folder, needed, "the export")
 
     def num_finished(self) -> int:
         """Number of finished files that the next attempt can reuse."""

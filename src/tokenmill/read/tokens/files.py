@@ -1,14 +1,18 @@
-"""Finding token files: their formats follow from names, headers, and files beside them.
+"""Finding and opening token files: their formats follow from names, headers, and files beside them.
 
 PREFIX.bin + PREFIX.idx   a pair of Megatron
 NAME.ds (+ .ds.index)     datatrove
 NAME.npy                  OLMo: no header, in spite of its name
 NAME.bin                  nanoGPT: uint16
 Parquet, Arrow            a column of ids
+
+A file without a header does not say how many bytes an id has: datatrove writes it beside, others
+follow the size of the vocabulary.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +23,18 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.read.formats.format import FORMATS
 from tokenmill.read.source import LOCAL, PLACES, Access, Source, place_of
-from tokenmill.read.tokens.columns import IdColumn
-from tokenmill.read.tokens.flat import FlatFile, datatrove_dtype
-from tokenmill.read.tokens.megatron import MegatronPair
+from tokenmill.read.tokens.columns import id_column
+from tokenmill.read.tokens.indexes import (
+    datatrove_dtype,
+    datatrove_file,
+    megatron_dtype,
+    megatron_file,
+)
 from tokenmill.read.tokens.options import AdoptOptions
-from tokenmill.read.tokens.pieces import TokenFile
+from tokenmill.read.tokens.pieces import TokenFile, flat_pieces, mapped, split_after
 
 TABLES = ("parquet", "arrow-file", "arrow-stream")
+FLAT = {".npy": "olmo", ".ds": "datatrove", ".bin": "nanogpt"}
 HEAD_BYTES = 1024
 BESIDE = {
     ".idx": ".bin",
@@ -36,6 +45,11 @@ BESIDE = {
     "meta.pkl": "train.bin",
 }
 """Ends of files that belong to another file, with the end of that."""
+HEADERS = {
+    b"\x93NUMPY": "numpy.save wrote it, with a header; OLMo's files have none",
+    (20240520).to_bytes(4, "little"): "it has the header of llm.c",
+    (20240801).to_bytes(4, "little"): "it has the header of llm.c",
+}
 
 
 def list_token_files(inputs: Sequence[str]) -> list[Source]:
@@ -44,23 +58,22 @@ def list_token_files(inputs: Sequence[str]) -> list[Source]:
     Raises:
         UserError: nothing matches, a file is named twice, or is not a token file.
     """
-    names = [_with_end(name) for name in inputs]
+    names = [_with_end(name) for name in dict.fromkeys(inputs)]
     for name in names:
         if place_of(name) != LOCAL:
             hint = "copy the files to this machine first"
             raise UserError("can only adopt local files", where=name, hint=hint)
     by_name = PLACES[LOCAL].list(names, Access())
-    found = [source for name in dict.fromkeys(names) for source in by_name[name]]
+    found = (each for name in dict.fromkeys(names) for each in by_name[name])
     sources = [
         replace(source, index=index, format=_format_of(source))
         for index, source in enumerate(each for each in found if not _is_beside(each))
     ]
     if not sources:
         raise UserError("no token files", why=f"found none in {', '.join(inputs)}")
-    places = [source.path for source in sources]
-    for source in sources:
-        if places.count(source.path) > 1:
-            raise UserError("an input is named twice", where=source.where)
+    where, count = Counter(source.where for source in sources).most_common(1)[0]
+    if count > 1:
+        raise UserError("an input is named twice", where=where)
     strange = [source.where for source in sources if not source.format]
     if strange:
         more = f" and {len(strange) - 1:,} more" if strange[1:] else ""
@@ -76,19 +89,18 @@ def list_token_files(inputs: Sequence[str]) -> list[Source]:
 def open_token_file(
     source: Source, options: AdoptOptions, eos_id: int, largest_id: int
 ) -> TokenFile:
-    """Open one of the files, and check its index.
+    """Return the documents of a file, after a check of its index and its size.
 
     Raises:
         DamagedInputError: it is damaged.
         UserError: it cannot be read in this way.
     """
-    beside = Path(source.location)
-    by_eos = options.boundaries == "eos"
+    path, by_eos = Path(source.location), options.boundaries == "eos"
     if source.format in TABLES:
-        return IdColumn(source, options.column, eos_id if by_eos else None)
+        return id_column(source, options.column, eos_id if by_eos else None)
     if source.format == "megatron" and not by_eos:
-        return MegatronPair(source, beside.with_suffix(".idx"))
-    index = beside.with_name(f"{beside.name}.index")
+        return megatron_file(source)
+    index = path.with_name(f"{path.name}.index")
     has_index = source.format == "datatrove" and index.is_file()
     if options.boundaries == "index" and not has_index:
         raise UserError(
@@ -96,7 +108,7 @@ def open_token_file(
             where=source.where,
             hint="--boundaries eos ends a document after each EOS",
         )
-    if (losses := beside.with_name(f"{beside.name}.loss")).is_file():
+    if (losses := path.with_name(f"{path.name}.loss")).is_file():
         raise UserError(
             "cannot adopt which tokens have a loss",
             where=str(losses),
@@ -104,7 +116,15 @@ def open_token_file(
             hint="move it elsewhere to adopt all tokens with a loss",
         )
     dtype = _dtype_of(source, options.dtype, largest_id)
-    return FlatFile(source, dtype, eos_id, None if by_eos or not has_index else index)
+    num_tokens = _count_ids(source, dtype)
+    if has_index and not by_eos:
+        return datatrove_file(source, dtype, index)
+    return TokenFile(
+        source=source,
+        num_tokens=num_tokens,
+        plain_dtype=dtype,
+        pieces=lambda: split_after(eos_id, flat_pieces(mapped(path, dtype)), dtype.itemsize),
+    )
 
 
 def _with_end(name: str) -> str:
@@ -126,11 +146,10 @@ def _is_beside(source: Source) -> bool:
 def _format_of(source: Source) -> str:
     """Return the format of a file; "" if it is no token file."""
     path = Path(source.location)
-    flat = {".npy": "olmo", ".ds": "datatrove", ".bin": "nanogpt"}.get(path.suffix, "")
     if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
         return "megatron"
-    if flat:
-        return flat
+    if path.suffix in FLAT:
+        return FLAT[path.suffix]
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)
     return next((name for name in TABLES if FORMATS[name].sniff(head, path)), "")
@@ -138,13 +157,39 @@ def _format_of(source: Source) -> str:
 
 def _dtype_of(source: Source, chosen: str, largest_id: int) -> np.dtype[np.integer]:
     """Return the dtype of a file without a header: the option's, the noted one, or the usual."""
+    path = Path(source.location)
     if chosen != "auto":
         return np.dtype(chosen).newbyteorder("<")
     if source.format == "megatron":
-        return MegatronPair(source, Path(source.location).with_suffix(".idx")).dtype
+        return megatron_dtype(path.with_suffix(".idx"))
     if source.format == "datatrove":
-        noted = datatrove_dtype(Path(f"{source.location}.metadata"))
+        noted = datatrove_dtype(path.with_name(f"{path.name}.metadata"))
         if noted is not None:
             return noted
     sizes = ("u1", "<u2", "<u4") if source.format == "olmo" else ("<u2", "<u4")
     return next(dtype for each in sizes if largest_id <= np.iinfo(dtype := np.dtype(each)).max)
+
+
+def _count_ids(source: Source, dtype: np.dtype[np.integer]) -> int:
+    """Return the number of ids in a file without a header.
+
+    Raises:
+        DamagedInputError: its size is no whole number of ids.
+        UserError: it has a header, or looks as if its ids had more bytes than `dtype`.
+    """
+    path = Path(source.location)
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    for magic, why in HEADERS.items():
+        if head.startswith(magic):
+            hint = "write the ids alone: numpy.ndarray.tofile"
+            raise UserError("a token file has a header", where=source.where, why=why, hint=hint)
+    ids = mapped(path, dtype)
+    if dtype.itemsize == 2 and len(ids) > 3 and not ids[1 : 1 << 20 : 2].any():
+        raise UserError(
+            "the ids of a token file seem to have four bytes",
+            where=source.where,
+            why="read as uint16, every second id is 0",
+            hint="--dtype uint32",
+        )
+    return len(ids)

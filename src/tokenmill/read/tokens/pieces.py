@@ -8,9 +8,11 @@ A document can be longer than a piece, so that memory never has to hold one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,108 +30,122 @@ class Piece(NamedTuple):
     """Consecutive ids of a file."""
 
     ids: Ids
-    """Shape (n,), n > 0."""
+    """Shape (n,)."""
     ends: Int64Array
-    """Shape (m,), ascending, from 1 to n: one past the last id of each document that ends here."""
+    """Shape (m,), ascending, from 0 to n: one past the last id of each document that ends here.
+
+    A document without ids ends where the one before it does.
+    """
     positions: Int64Array
     """Shape (m,): where these documents begin in their source: a byte, or a row of a table."""
 
 
-class TokenFile(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class TokenFile:
     """A file with token ids, and the boundaries of its documents."""
 
     source: Source
-    is_plain: bool
-    """Whether the ids of all documents, in order, are the bytes of the file."""
     num_tokens: int
     """Ids in all documents, or about as many."""
-    num_empty: int
-    """Documents without ids, which are in no piece. Known after the last piece."""
-    left_out: tuple[str, ...]
-    """What lies beside the ids and is not read, such as other columns. Known after a piece."""
+    plain_dtype: np.dtype[np.integer] | None = None
+    """The dtype of the file if it holds the ids of all documents, in order, and nothing else."""
+    left_out: tuple[str, ...] = ()
+    """What lies beside the ids and is not read, such as other columns."""
+    pieces: Callable[[], Iterator[Piece]]
+    """Yields the ids of all documents.
 
-    @property
-    def dtype(self) -> np.dtype[np.integer] | None:
-        """Of the ids in the file; None if they are a column of a table."""
-
-    def pieces(self) -> Iterator[Piece]:
-        """Yield the ids of all documents.
-
-        Raises:
-            DamagedInputError: the file or its index is damaged.
-            UserError: it holds something else than ids.
-        """
+    Raises:
+        DamagedInputError: the file or its index is damaged.
+        UserError: it holds something else than ids.
+    """
 
 
-def gathered(
-    ids: Ids, starts: Int64Array, lengths: Int64Array, ends: Int64Array, positions: Int64Array
-) -> Iterator[Piece]:
-    """Yield ranges of `ids`, one after the other; neighbours are read at once.
+class Ranges(NamedTuple):
+    """Ranges of the ids of a file, one after the other, and the documents that they make up."""
+
+    starts: Int64Array
+    """Shape (n,): the first id of each range."""
+    lengths: Int64Array
+    """Shape (n,)."""
+    ends: Int64Array
+    """Shape (m,): one past the last id of each document, counted in the ids of these ranges."""
+    positions: Int64Array
+    """Shape (m,); see `Piece`."""
+
+
+def gathered(ids: Ids, batches: Iterable[Ranges]) -> Iterator[Piece]:
+    """Yield the ids of ranges; `ids` are those of the whole file, shape (num_tokens,)."""
+    for starts, lengths, ends, positions in batches:
+        stops = np.cumsum(lengths)
+        total, done = int(lengths.sum()), 0
+        if not total:
+            yield Piece(ids[:0], ends, positions)
+        for first in range(0, total, PIECE_TOKENS):
+            stop = min(first + PIECE_TOKENS, total)
+            some = slice(np.searchsorted(stops, first + 1), np.searchsorted(stops, stop) + 1)
+            shifts = (starts + lengths)[some] - stops[some]
+            ended = slice(done, int(np.searchsorted(ends, stop, side="right")))
+            part = _between(ids, first, np.minimum(stops[some], stop), shifts)
+            yield Piece(part, ends[ended] - first, positions[ended])
+            done = ended.stop
+
+
+def _between(ids: Ids, first: int, stops: Int64Array, shifts: Int64Array) -> Ids:
+    """Return the ids of neighbouring ranges from place `first` on; a view if they are one range.
 
     Args:
-        ids: all ids of a file, shape (num_tokens,).
-        starts: first id of each range, shape (n,).
-        lengths: ids of each range, at least one, shape (n,).
-        ends: one past the last id of each document, counted in the ids yielded, shape (m,).
-        positions: see `Piece`, shape (m,).
+        ids: all ids of the file.
+        first: the first place.
+        stops: one past the last place of each range, shape (n,).
+        shifts: how far the ids of each range are behind their places, shape (n,).
     """
-    edges = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
-    firsts = starts[np.append(0, edges)[: len(starts)]]
-    stops = (starts + lengths)[np.append(edges - 1, len(starts) - 1)[: len(starts)]]
-    held: list[Ids] = []
-    size = done = 0
-
-    def flushed() -> Piece:
-        first, last = np.searchsorted(ends, [done, done + size], side="right")
-        joined = held[0] if len(held) == 1 else np.concatenate(held)
-        return Piece(joined, ends[first:last] - done, positions[first:last])
-
-    for start, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
-        for place in range(start, stop, PIECE_TOKENS):
-            held.append(ids[place : min(place + PIECE_TOKENS, stop)])
-            size += len(held[-1])
-            if size >= PIECE_TOKENS:
-                yield flushed()
-                held, done, size = [], done + size, 0
-    if held:
-        yield flushed()
+    places: slice | Int64Array = slice(first + shifts[0], stops[-1] + shifts[0])
+    if (shifts != shifts[0]).any():
+        lengths = np.diff(stops, prepend=first)
+        places = np.arange(first, stops[-1]) + np.repeat(shifts, lengths)
+    found: Ids = ids[places]
+    return found
 
 
-def split_after(
-    eos_id: int, parts: Iterable[tuple[Ids, Callable[[Int64Array], Int64Array]]]
-) -> Iterator[Piece]:
-    """Yield the ids of `parts`, with documents that end after each `eos_id` and after the last id.
+def split_after(eos_id: int, pieces: Iterable[Piece], token_bytes: int = 0) -> Iterator[Piece]:
+    """Yield the ids of pieces, with documents that end after each `eos_id` and after the last id.
 
-    Each part comes with a function that returns the positions of some of its ids, given their
-    indices in it.
+    Pieces hold rows of a table, or a part of a flat file whose ids have `token_bytes` each.
     """
     begun: int | None = None
-    """The position of a document that began in an earlier part."""
-    held: Piece | None = None
-    for ids, positions_of in parts:
-        if not len(ids):
-            continue
-        if held is not None:
-            yield held
-        ends = np.flatnonzero(ids == eos_id) + 1
-        starts = np.append(0, ends)
-        positions = positions_of(starts[starts < len(ids)])
+    """The position of a document that began in an earlier piece."""
+    filled = (piece for piece in pieces if len(piece.ids))
+    for piece, following in itertools.pairwise(itertools.chain(filled, [None])):
+        assert piece is not None
+        is_last = piece.ids == eos_id
+        is_last[-1] |= following is None
+        ends = np.flatnonzero(is_last) + 1
+        starts = np.append(0, ends[: len(ends) - int(is_last[-1])])
+        rows = np.searchsorted(piece.ends, starts, side="right")
+        positions = piece.positions[rows] + token_bytes * starts
         if begun is not None:
             positions[0] = begun
-        begun = int(positions[-1]) if len(positions) > len(ends) else None
-        held = Piece(ids, ends, positions[: len(ends)])
-    if held is not None and begun is not None:
-        ends = np.append(held.ends, len(held.ids))
-        held = Piece(held.ids, ends, np.append(held.positions, begun))
-    if held is not None:
-        yield held
+        begun = None if is_last[-1] else int(positions[-1])
+        yield Piece(piece.ids, ends, positions[: len(ends)])
+
+
+def flat_pieces(ids: Ids) -> Iterator[Piece]:
+    """Yield the ids of a file, each piece as one document, for `split_after`."""
+    for at in range(0, len(ids), PIECE_TOKENS):
+        part = ids[at : at + PIECE_TOKENS]
+        yield Piece(part, np.array([len(part)]), np.array([at * ids.itemsize]))
 
 
 def mapped(path: Path, dtype: np.dtype[np.integer]) -> Ids:
-    """Return the whole values of a file, shape (n,), as a read-only memory map."""
-    if path.stat().st_size < dtype.itemsize:
-        return np.empty(0, dtype)
-    return np.memmap(path, dtype, mode="r", shape=(path.stat().st_size // dtype.itemsize,))
+    """Return the values of a file, shape (n,), as a read-only memory map.
+
+    Raises:
+        DamagedInputError: a part of a value is left over.
+    """
+    size = path.stat().st_size
+    if size % dtype.itemsize:
+        raise damaged(path, f"{size} bytes are no whole number of {dtype}")
+    return np.memmap(path, dtype, mode="r") if size else np.empty(0, dtype)
 
 
 def damaged(path: Path | str, why: str) -> DamagedInputError:

@@ -10,42 +10,66 @@ finish    decode a sample, and write the manifest, which completes the dataset
 
 from __future__ import annotations
 
-import functools
-import os
-import secrets
-import shutil
+import dataclasses
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from tokenmill.core.errors import DataError, InputChangedError, StorageError, UserError
+from tokenmill.core.errors import (
+    DataError,
+    InputChangedError,
+    OutputConflictError,
+    TokenmillError,
+    UserError,
+)
 from tokenmill.core.options import Overwrite
 from tokenmill.core.records import Advance
-from tokenmill.core.values import size_text
-from tokenmill.read.source import Source
+from tokenmill.encode.engine import Reference
+from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.read.tokens.options import AdoptOptions
-from tokenmill.read.units import unit_key
+from tokenmill.read.tokens.pieces import TokenFile
 from tokenmill.run.adopt.decisions import Decisions
-from tokenmill.run.adopt.finishing import AdoptReport, Finished, finish, found_before
 from tokenmill.run.adopt.shards import write_shard
-from tokenmill.run.agreement import JobRecord, read_job
-from tokenmill.run.executor import Receipt, receipt_name
-from tokenmill.run.job import shown
-from tokenmill.run.journal.ledger import finished_keys, without_lost_files
+from tokenmill.run.agreement import stored_start
+from tokenmill.run.executor import Receipt
+from tokenmill.run.job import versions
+from tokenmill.run.journal.ledger import (
+    finished_keys,
+    read_receipts,
+    without_lost_files,
+    write_receipt,
+)
 from tokenmill.run.pipeline import room_for
+from tokenmill.run.publish import describe, describe_rows, describe_sources, publish, sweep
 from tokenmill.run.recipe.options import EncodeOptions
 from tokenmill.run.task import refuse_output_inside
-from tokenmill.run.workspace import JOB_NAME, Workspace, locked, open_workspace
-from tokenmill.store.canonical import canonical_json, sealed
+from tokenmill.run.workspace import Workspace, locked, open_workspace
 from tokenmill.store.cloud.names import is_remote
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.files import require_space
 from tokenmill.store.layout import part_name
-from tokenmill.store.manifest import Counts, ExtentEntry
-from tokenmill.store.objects.object_store import create_record, open_record
+from tokenmill.store.manifest import ADOPTED, RUN_NAME, Attempt, Found, Run, time_now
+from tokenmill.store.objects.object_store import open_record
 
 STAGE = "adopting"
-Tell = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """The result of adopting."""
+
+    dataset: Dataset
+    found: Found
+    """The sums over all files, and the first ids of the first document."""
+    text: str
+    """These ids decoded; "" if the tokenizer cannot decode."""
+    eos_reason: str
+    """What named the end-of-document token."""
+    already_there: bool = False
 
 
 def adopt(
@@ -84,117 +108,146 @@ def adopt(
     with open_workspace(out) as workspace:
         if workspace.is_complete() and not overwrite:
             with locked(workspace):
-                return found_before(decided, workspace)
-        sizes = [decided.size(source) for source in decided.sources]
+                return _found_before(decided, workspace)
+        files = decided.open_files()
         with room_for(None, workspace, overwrite) as (place, _):
             if place.is_complete():  # by another process, meanwhile
-                return found_before(decided, place)
+                return _found_before(decided, place)
             try:
-                return _run(decided, place, sizes, advance)
+                return _run(decided, files, place, advance)
             except DataError:
                 if not finished_keys(place.store):  # so that other options need no --overwrite
                     place.remove_output()
                 raise
 
 
+def _found_before(decided: Decisions, place: Workspace) -> AdoptReport:
+    """Return the report of a complete dataset.
+
+    Raises:
+        OutputConflictError: it was made of something else.
+    """
+    run = open_record(place.store, RUN_NAME, place.store.read(RUN_NAME), Run)
+    if why := decided.differences(run.identity):
+        raise OutputConflictError(
+            "the output folder holds another dataset",
+            where=place.location,
+            why=why,
+            hint="choose another folder, or replace the dataset with --overwrite",
+        )
+    sweep(place)  # what a kill just after the end has left
+    found = msgspec.convert(run.recipe.get(ADOPTED, {}), Found)
+    text, reason = _decoded(decided.reference, found.sample), decided.boundary.eos_reason
+    return AdoptReport(Dataset(place.folder), found, text, reason, already_there=True)
+
+
+def _decoded(reference: Reference, ids: Sequence[int]) -> str:
+    """Return the text of some ids; "" if the tokenizer cannot decode.
+
+    Raises:
+        DataError: it has no token for one of them.
+    """
+    try:
+        return reference.decode(ids) if reference.can_decode else ""
+    except TokenmillError:
+        raise
+    except Exception as error:  # libraries raise KeyError, IndexError and others
+        why = f"{type(error).__name__}: {error}"
+        hint = "give the tokenizer that encoded the files"
+        raise DataError("cannot decode the first document", why=why, hint=hint) from error
+
+
 def _run(
-    decided: Decisions, place: Workspace, sizes: Sequence[tuple[int, bool]], advance: Advance
+    decided: Decisions, files: dict[str, TokenFile], place: Workspace, advance: Advance
 ) -> AdoptReport:
     """Make all shards that have no receipt, and complete the dataset."""
-    started, store, sources = time.monotonic(), place.store, decided.sources
+    started, store = time.monotonic(), place.store
     place.create()
-    _agree(decided, place)
-    finished = {}
-    for key in finished_keys(store):
-        name = receipt_name(key)
-        finished[key] = open_record(store, name, store.read(name), Finished)
-    whole = without_lost_files(store, {key: each.receipt for key, each in finished.items()})
-    left = [source for source in sources if unit_key(source.index, 0) not in whole]
-    _require_space(place, [(source, *sizes[source.index]) for source in left])
-    total = sum(source.num_bytes for source in sources)
-    done = total - sum(source.num_bytes for source in left)
-    for source in left:
-        tell = functools.partial(_tell, advance, done, total)
-        finished[unit_key(source.index, 0)] = _shard(decided, place, source, tell)
-        done += source.num_bytes
-        advance(STAGE, done, total)
-    ordered = [finished[unit_key(source.index, 0)] for source in sources]
-    return finish(decided, place, ordered, time.monotonic() - started)
-
-
-def _tell(advance: Advance, before: int, total: int, read: int) -> None:
-    advance(STAGE, before + read, total)
-
-
-def _agree(decided: Decisions, place: Workspace) -> None:
-    """Store what decides the dataset, or compare it with the stored start."""
-    raw = msgspec.Raw(msgspec.json.encode(decided.identity))
-    record = sealed(JobRecord(job=secrets.token_hex(8), identity=raw))
-    data = place.store.create(JOB_NAME, canonical_json(record))
-    stored = read_job(data, f"{place.location}/{JOB_NAME}")
-    if lines := decided.differences(msgspec.json.decode(stored.identity)):
+    start = stored_start(store, decided.identity)
+    if why := decided.differences(msgspec.json.decode(start.identity)):
         raise InputChangedError(
             "cannot resume adopting: its inputs or options have changed",
             where=place.location,
-            why=shown(lines),
+            why=why,
             hint="undo the change, choose another --out, or start again with --overwrite",
         )
+    receipts = without_lost_files(store, read_receipts(store))
+    left = {key: file for key, file in files.items() if key not in receipts}
+    device = place.folder.stat().st_dev
+    written = [
+        file.num_tokens * decided.dtype.itemsize
+        for file in left.values()
+        if not decided.can_share(file) or Path(file.source.where).stat().st_dev != device
+    ]
+    require_space(place.folder, sum(written), "the dataset")
+    total = sum(source.num_bytes for source in decided.sources)
+    done = total - sum(file.source.num_bytes for file in left.values())
+    for key, file in left.items():
+        size = file.source.num_bytes
+
+        def tell(share: float, done: int = done, size: int = size) -> None:
+            advance(STAGE, done + int(share * size), total)
+
+        receipt = write_shard(file, decided, place.scratch, key, tell)
+        parts = [entry.name for entry in receipt.files]
+        store.add_files({part_name(key, part): place.scratch / f"{key}.{part}" for part in parts})
+        receipts[key] = write_receipt(store, receipt)
+        done += size
+        advance(STAGE, done, total)
+    ordered = [receipts[key] for key in files]
+    return _finish(decided, place, ordered, time.monotonic() - started)
 
 
-def _require_space(place: Workspace, left: Sequence[tuple[Source, int, bool]]) -> None:
-    """Raise a StorageError if the ids that cannot be shared do not fit on the disk.
+def _finish(
+    decided: Decisions, place: Workspace, receipts: Sequence[Receipt], seconds: float
+) -> AdoptReport:
+    """Write the manifest, which completes the dataset.
 
-    Of each source, `left` has the bytes of its ids, and whether a shard can share them.
+    Raises:
+        DataError: there are no documents, or the first cannot be decoded.
     """
-    device, needed = place.folder.stat().st_dev, 0
-    for source, num_bytes, fits in left:
-        if not (fits and source.path and source.path.stat().st_dev == device):
-            needed += num_bytes
-    free = shutil.disk_usage(place.folder).free
-    if needed > free:
-        raise StorageError(
-            "not enough disk space",
-            where=str(place.folder),
-            why=f"{size_text(needed)} must be written, and {size_text(free)} are free",
-            hint="free some space, or choose a folder on another disk with --out",
-        )
-
-
-def _shard(decided: Decisions, place: Workspace, source: Source, tell: Tell) -> Finished:
-    """Make a shard, and store it with its receipt; `tell` is called with the bytes read."""
-    started, file, store = time.monotonic(), decided.open(source), place.store
-    key, index = unit_key(source.index, 0), str(source.index)
-    stem, tokens = f"{key}.{os.getpid()}", max(file.num_tokens, 1)
-    written = write_shard(
-        file,
-        decided.rules,
-        place.scratch,
-        stem,
-        append_eos=decided.options.append_eos,
-        advance=lambda read: tell(int(min(read / tokens, 1.0) * source.num_bytes)),
+    found = Found()
+    for receipt in receipts:
+        found.add(receipt.found or Found())
+    if not found.documents:
+        raise DataError("nothing to adopt", why="no input holds a document with tokens")
+    text = _decoded(decided.reference, found.sample)
+    boundary, options = decided.boundary, decided.options
+    if found.without_prefix:
+        boundary = dataclasses.replace(boundary, prefix=())
+    found.special -= found.documents * len(boundary.prefix)
+    manifest = describe(
+        place,
+        decided.tokenizer,
+        decided.reference,
+        boundary,
+        fingerprint_of(decided.tokenizer).value,
+        {
+            "read": {},
+            "encode": {"special_tokens": "control" if found.special else "text"},
+            "adopt": {"boundaries": options.boundaries, "append_eos": options.append_eos},
+        },
+        describe_sources(decided.sources, receipts, {}),
+        receipts,
     )
-    names = [each.name for each in written.files]
-    store.add_files({part_name(key, name): place.scratch / f"{stem}.{name}" for name in names})
-    found = written.found
-    counts = Counts(
-        records=found.documents + found.empty,
-        documents=found.documents,
-        tokens=found.tokens,
-        empty=found.empty,
-        unknown_tokens=found.unknown,
+    attempt = Attempt(
+        started=time_now(), workers=1, memory_bytes=0, max_bad=0.0, on_bad_file="fail"
     )
-    receipt = Receipt(
-        key=key,
-        extents=[ExtentEntry(source=source.index, start=0, stop=None)],
-        files=written.files,
-        documents=found.documents,
-        tokens=found.tokens,
-        counts={index: counts},
-        read_digests={index: written.read_digest},
-        row_digests={index: written.row_digest},
-        audited=0,
-        excluded=[],
-        seconds=round(time.monotonic() - started, 3),
-        input_bytes=source.num_bytes,
+    run = Run(
+        recipe={ADOPTED: msgspec.to_builtins(found), "tokenizer": decided.tokenizer.origin},
+        identity=msgspec.to_builtins(decided.identity),
+        inputs=[source.where for source in decided.sources],
+        host=socket.gethostname(),
+        versions=versions(),
+        engine=ADOPTED,
+        audited_documents=0,
+        calibrated_texts=0,
+        attempts=[attempt],
+        seconds={"wall": round(seconds, 3)},
+        peak_bytes=0,
+        row_digests=describe_rows(receipts),
     )
-    return create_record(store, receipt_name(key), Finished(receipt=receipt, found=found))
+    publish(place.store, run, manifest)
+    complete = place.take_name()
+    sweep(complete, (file.name for file in manifest.files))
+    return AdoptReport(Dataset(complete.folder), found, text, boundary.eos_reason)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from tokenmill.core.errors import DataError, TokenmillError
+from tokenmill.core.records import UInt8Array
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
@@ -19,22 +20,28 @@ from tokenmill.read.source import Source
 from tokenmill.read.tokens.files import list_token_files, open_token_file
 from tokenmill.read.tokens.options import AdoptOptions
 from tokenmill.read.tokens.pieces import TokenFile
-from tokenmill.run.adopt.shards import Rules
+from tokenmill.read.units import unit_key
 from tokenmill.run.agreement import identity_differences
-from tokenmill.run.job import input_identity
+from tokenmill.run.job import input_identity, shown
 from tokenmill.run.recipe.options import EncodeOptions
 from tokenmill.store.layout import token_dtype
+
+SPECIAL, UNKNOWN = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
     """The tokenizer, the files and the options."""
 
-    file: TokenizerFile
+    tokenizer: TokenizerFile
     reference: Reference
     boundary: BoundaryTokens
     options: AdoptOptions
     sources: list[Source]
+    dtype: np.dtype[np.integer]
+    """Of shards."""
+    kinds: UInt8Array
+    """What each id is: SPECIAL, UNKNOWN or 0, shape (largest_id + 1,)."""
 
     @classmethod
     def resolve(
@@ -48,57 +55,43 @@ class Decisions:
         file = require_harmless(load_tokenizer_file(tokenizer, encode.rank_encoding))
         reference = load_reference(file, control_tokens=True)
         boundary = resolve_boundary_tokens(reference, file, encode.eos, encode.pad)
-        return cls(file, reference, boundary, options, list_token_files(inputs))
+        kinds = np.zeros(reference.largest_id + 1, np.uint8)
+        if reference.unk_id is not None:
+            kinds[reference.unk_id] = UNKNOWN
+        kinds[[*reference.special_tokens.values(), boundary.eos_id, *boundary.prefix]] = SPECIAL
+        dtype = token_dtype(reference.largest_id)
+        return cls(file, reference, boundary, options, list_token_files(inputs), dtype, kinds)
 
     @property
     def identity(self) -> dict[str, Any]:
         """What a later attempt must agree with."""
         return {
             "adopt": msgspec.to_builtins(self.options),
-            "tokenizer": self.file.sha256,
+            "tokenizer": self.tokenizer.sha256,
             "eos_id": self.boundary.eos_id,
             "pad_id": self.boundary.pad_id,
             "prefix_ids": list(self.boundary.prefix),
             "inputs": [input_identity(source) for source in self.sources],
         }
 
-    @property
-    def rules(self) -> Rules:
-        """What ids must be."""
-        return Rules(self.reference, self.boundary, token_dtype(self.reference.largest_id))
+    def differences(self, stored: dict[str, Any]) -> str:
+        """Return how a stored identity differs from this one; "" if it does not."""
+        return shown(identity_differences(stored, self.identity, lambda _: "it was written again"))
 
-    def differences(self, stored: dict[str, Any]) -> list[str]:
-        """Return how a stored identity differs from this one."""
-        return identity_differences(stored, self.identity, lambda index: "it was written again")
-
-    def open(self, source: Source) -> TokenFile:
-        """Open a file, and check its index."""
-        boundary, largest_id = self.boundary, self.reference.largest_id
-        return open_token_file(source, self.options, boundary.eos_id, largest_id)
-
-    def size(self, source: Source) -> tuple[int, bool]:
-        """Return the bytes that the ids of a file take in a shard, and whether it can share them.
+    def open_files(self) -> dict[str, TokenFile]:
+        """Return the files by the keys of their shards, after a check of their indexes.
 
         Raises:
-            DamagedInputError: its index is damaged.
-            UserError: it cannot be read in this way.
+            DamagedInputError: an index is damaged.
+            UserError: a file cannot be read in this way.
         """
-        file, rules = self.open(source), self.rules
-        return file.num_tokens * rules.dtype.itemsize, rules.fits(file)
+        ids = self.boundary.eos_id, self.reference.largest_id
+        return {
+            unit_key(source.index, 0): open_token_file(source, self.options, *ids)
+            for source in self.sources
+        }
 
-    def decoded(self, ids: Sequence[int]) -> str:
-        """Return the text of some ids; "" if the tokenizer cannot decode.
-
-        Raises:
-            DataError: it has no token for one of them.
-        """
-        if not self.reference.can_decode:
-            return ""
-        try:
-            return self.reference.decode(ids)
-        except TokenmillError:
-            raise
-        except Exception as error:  # libraries raise KeyError, IndexError and others
-            why = f"{type(error).__name__}: {error}"
-            hint = "give the tokenizer that encoded the files"
-            raise DataError("cannot decode the first document", why=why, hint=hint) from error
+    def can_share(self, file: TokenFile) -> bool:
+        """Whether a shard can have the bytes of a file."""
+        dtype = file.plain_dtype
+        return dtype is not None and dtype.itemsize == self.dtype.itemsize

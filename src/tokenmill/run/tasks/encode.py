@@ -31,10 +31,10 @@ from tokenmill.run.machine import choose_resources
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import Snapshot
 from tokenmill.run.publish import (
+    describe,
     describe_sources,
     publish,
     rejected_files,
-    shard_entries,
     store_tokenizer,
     stored_manifest,
     sweep,
@@ -45,7 +45,7 @@ from tokenmill.run.task import Ended, R, Task, refuse_output_among, refuse_outpu
 from tokenmill.run.workspace import Workspace
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.layout import token_dtype
-from tokenmill.store.manifest import Manifest, Run, TokenizerEntry, dataset_id
+from tokenmill.store.manifest import Manifest, Run
 from tokenmill.store.policies import Policies
 
 if TYPE_CHECKING:
@@ -242,35 +242,21 @@ class EncodeTask(TokenizerTask[BuildReport]):
         Raises:
             DataError: too many records were rejected, or there are no documents.
         """
-        receipts, boundary = ended.ledger.final_receipts(), self.boundary
+        receipts = ended.ledger.final_receipts()
         sources = describe_sources(self.sources, receipts, ended.ledger.quarantined)
-        totals, rejected = totals_of(sources), rejected_files(receipts)
-        names = [file.name for file in rejected]
+        totals, names = totals_of(sources), [file.name for file in rejected_files(receipts)]
         judge_rejected(totals, self.recipe.limits.max_bad, ended.workspace.store, names)
         if not totals.documents:
             raise DataError("nothing to write", why="no input holds a document with text")
-        tokenizer = TokenizerEntry(
-            kind=self.file.kind,
-            encoding=self.file.encoding,
-            sha256=self.file.sha256,
-            fingerprint=ended.fingerprint,
-            reference=self.reference.name,
-            largest_id=self.reference.largest_id,
-            prefix_ids=list(boundary.prefix),
-            eos_id=boundary.eos_id,
-            pad_id=boundary.pad_id,
-            files=store_tokenizer(ended.workspace, self.file),
-        )
-        shards, policies = shard_entries(receipts), msgspec.to_builtins(self.policies)
-        return Manifest(
-            dataset_id=dataset_id(shards, tokenizer, policies),
-            token_dtype=self.dtype_name,
-            tokenizer=tokenizer,
-            policies=policies,
-            totals=totals,
-            sources=sources,
-            shards=shards,
-            rejected=rejected,
+        return describe(
+            ended.workspace,
+            self.file,
+            self.reference,
+            self.boundary,
+            ended.fingerprint,
+            msgspec.to_builtins(self.policies),
+            sources,
+            receipts,
         )
 
 
