@@ -26,8 +26,8 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
+from tokenmill.load.export.token_source import TokenSource
 from tokenmill.load.opening import make_options
-from tokenmill.load.rows.documents import DocumentReader
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import RowReader, Targets
 from tokenmill.store.dataset import Dataset
@@ -77,7 +77,7 @@ class DocumentSource(Source):
 
     def __init__(self, dataset: Dataset) -> None:
         super().__init__({"dataset": dataset.manifest.dataset_id})
-        self._dataset, self._reader = dataset, DocumentReader(dataset)
+        self._dataset, self._reader = dataset, TokenSource(dataset)
         shards = dataset.shards
         self._firsts = offsets_from_lengths([shard.num_documents for shard in shards])
         stored = [shard.entry.documents for shard in shards]
@@ -96,7 +96,7 @@ class DocumentSource(Source):
         local = index - int(self._firsts[shard])
         if self._dataset.is_view:
             local = int(self._chosen(shard)[local])
-        return {"input_ids": self._reader.read(int(self._numbers[shard]) + local)}
+        return {"input_ids": self._reader.document(int(self._numbers[shard]) + local)}
 
 
 class RowSource(Source):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tokenmill.core.errors import UserError
-from tokenmill.load.legs import LegSource, amended, other_plan, sources_of, with_shares
+from tokenmill.load.legs import LegSource, amended
 from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.mixture import names_of
 from tokenmill.load.steps.state import checked_state
@@ -61,21 +60,18 @@ def amend(
         UserError: nothing changes, an option is invalid or contradicts another one, the new data
             has another tokenizer, or the state is one of a curriculum.
     """
-    found = checked_state(dict(state))
-    sizes = (global_batch_size, global_batch_tokens)
-    if all(each is None for each in (shares, sources, plan, when_one_ends, *sizes)):
-        raise UserError("nothing to amend", hint="give shares, sources, a plan or a batch size")
-    if sources is not None and plan is not None:
-        raise UserError("give sources or a plan", why="a run is of one plan, or of a mixture")
-    if dataset is not None and plan is None:
-        raise UserError("the dataset has no plan", hint="name a plan of it: plan=...")
-    new = sources_of(found)
+    new = None
     if sources is not None:
         named = zip(sources, names_of(sources), strict=True)
         new = [LegSource.of(replace(source, name=name)) for source, name in named]
-    elif plan is not None:
-        new = [other_plan(new, dataset, plan)]
-    if shares is not None:
-        new = with_shares(new, shares)
-    size = None if sizes == (None, None) else BatchSize.of(*sizes)
-    return msgspec.to_builtins(amended(found, new, size, when_one_ends))  # type: ignore[no-any-return]
+    sizes = (global_batch_size, global_batch_tokens)
+    found = amended(
+        checked_state(dict(state)),
+        new,
+        shares=shares,
+        dataset=dataset,
+        plan=plan,
+        global_batch=None if sizes == (None, None) else BatchSize.of(*sizes),
+        when_one_ends=when_one_ends,
+    )
+    return msgspec.to_builtins(found)  # type: ignore[no-any-return]

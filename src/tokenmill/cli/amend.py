@@ -68,14 +68,15 @@ examples:
             _size(self.global_batch_size, "--global-batch-size"),
             _size(self.global_batch_tokens, "--global-batch-tokens"),
         ]
-        given = (*sizes, self.share, self.source, self.end, self.plan, self.when_one_ends)
-        if not any(given):
-            hint = "give at least one of the options in tokenmill amend --help"
-            raise UserError("nothing to amend", hint=hint)
-        if self.dataset is not None and self.plan is None:
-            raise UserError("the dataset has no plan", hint="name a plan of it: --plan")
-        size = BatchSize.of(*sizes) if any(sizes) else None
-        found = amended(state, self._sources(state), size, self.when_one_ends)
+        found = amended(
+            state,
+            self._sources(state) if self.source or self.end else None,
+            shares=dict(map(_named_share, self.share)) or None,
+            dataset=self.dataset,
+            plan=self.plan,
+            global_batch=BatchSize.of(*sizes) if any(sizes) else None,
+            when_one_ends=self.when_one_ends,
+        )
         write_state(found, self.out)
         if self.json:
             print_json(msgspec.to_builtins(found))
@@ -84,13 +85,8 @@ examples:
 
     def _sources(self, state: LoaderState) -> list[LegSource]:
         """The sources of the new leg."""
-        from tokenmill.load.legs import by_name, named_plan, other_plan, sources_of, with_shares
+        from tokenmill.load.legs import by_name, named_plan, sources_of
 
-        if self.plan is not None:
-            if self.source or self.end or self.share:
-                hint = "for a mixture, give --source NAME=DATASET:PLAN"
-                raise UserError("--plan cannot be combined with sources and shares", hint=hint)
-            return [other_plan(sources_of(state), self.dataset, self.plan)]
         found = by_name(sources_of(state))
         for name in self.end:
             if found.pop(name, None) is None:
@@ -99,10 +95,7 @@ examples:
         for text in self.source:
             name, dataset, plan = _named_plan(text)
             found[name] = named_plan(name, dataset, plan, found.get(name))
-        if not found:
-            raise UserError("no source is left", hint="leave at least one, or add one: --source")
-        shares = dict(map(_named_share, self.share))
-        return with_shares([*found.values()], shares) if shares else [*found.values()]
+        return [*found.values()]
 
 
 def leg_facts(state: LoaderState, out: str) -> Iterator[tuple[str, str]]:

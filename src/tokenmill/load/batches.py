@@ -27,7 +27,7 @@ from tokenmill.load.ahead import ReadAhead
 from tokenmill.load.columns import Batch, BatchOptions, columns_of
 from tokenmill.load.fill_in_middle import OUTCOME_NAMES, Infilling
 from tokenmill.load.global_rows import GlobalRows
-from tokenmill.load.legs import amended, at_step, sources_of, with_epochs, with_shares
+from tokenmill.load.legs import amended, at_step, with_epochs
 from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import SegmentOrigin
 from tokenmill.load.rows.reader import RowReader
@@ -339,8 +339,7 @@ class Batches:
         state = self._state(self.step)
         if not state.order.shares:
             raise UserError("cannot set shares", why="the loader is not one of a mixture")
-        changed = with_shares(sources_of(state), shares)
-        self._enter(amended(state, changed, set_shares=True))
+        self._enter(amended(state, shares=shares, set_shares=True))
 
     def _enter(self, state: LoaderState, datasets: Sequence[Dataset] = ()) -> None:
         """Go on from a state that fits."""

@@ -171,24 +171,46 @@ def name_of(source: SourceState) -> str:
 
 def amended(
     state: LoaderState,
-    sources: Sequence[LegSource],
+    sources: Sequence[LegSource] | None = None,
+    *,
+    shares: Mapping[str, float] | None = None,
+    dataset: Dataset | str | Path | None = None,
+    plan: Plan | str | Path | None = None,
     global_batch: BatchSize | None = None,
     when_one_ends: Literal["stop", "go on"] | None = None,
-    *,
     set_shares: bool = False,
 ) -> LoaderState:
     """Return a state with one leg more, which begins at its step.
 
     Args:
         state: the state of a loader.
-        sources: the sources of the leg. Those that were in the run before go on where they were.
+        sources: the sources of the leg; None: as before. Those that were in the run before go on
+            where they were.
+        shares: new shares of sources by name.
+        dataset: the dataset of `plan`; None: as before.
+        plan: another plan, for a run without a mixture.
         global_batch: size of a global batch; None: as before.
         when_one_ends: as for `mix`; None: as before.
         set_shares: whether the trainer sets the shares.
 
     Raises:
-        UserError: the leg does not fit to the run.
+        UserError: nothing changes, options contradict each other, or the leg does not fit to the
+            run.
     """
+    if all(each is None for each in (sources, shares, plan, global_batch, when_one_ends)):
+        hint = "give shares, sources, a plan or a batch size"
+        raise UserError("nothing to amend", hint=hint)
+    if sources is not None and plan is not None:
+        raise UserError("give sources or a plan", why="a run is of one plan, or of a mixture")
+    if dataset is not None and plan is None:
+        raise UserError("the dataset has no plan", hint="name a plan of it as well")
+    sources = sources_of(state) if sources is None else list(sources)
+    if not sources:
+        raise UserError("no source is left", hint="leave at least one, or add one")
+    if plan is not None:
+        sources = [other_plan(sources, dataset, plan)]
+    if shares is not None:
+        sources = with_shares(sources, shares)
     given = given_by(state)
     legs = legs_of(state)
     legs[-1] = msgspec.structs.replace(legs[-1], ranks=state.ranks, given=[])

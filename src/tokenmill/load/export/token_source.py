@@ -1,7 +1,8 @@
-"""The tokens of many documents of a dataset by their numbers, in any order."""
+"""The tokens of documents of a dataset by their numbers, in any order."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,6 +87,27 @@ class TokenSource:
         self._maps.require(shards)
         located = Located(documents, shards, np.ones((2, len(documents)), np.int64))
         return Located(documents, shards, self._found(located, self._maps.checked)[0])
+
+    def document(self, number: int) -> Int64Array:
+        """Return the tokens of one document, shape (num_tokens,), in microseconds.
+
+        Raises:
+            VerificationError: an index or a block of tokens is damaged.
+        """
+        maps, size = self._maps, self._like.itemsize
+        shard = int(np.searchsorted(self.first_documents, number, side="right")) - 1
+        maps.require(np.array([shard]))
+        tokens, index, _, num_documents = maps.table[shard].tolist()
+        local = number - int(self.first_documents[shard])
+        length = ctypes.c_int32.from_address(index + 4 * local).value
+        first = ctypes.c_int64.from_address(index + 4 * num_documents + 8 * local).value
+        edges = first // BLOCK_BYTES, (first + length * size - 1) // BLOCK_BYTES + 1
+        blocks = maps.first_blocks[shard] + np.arange(*edges)
+        new = blocks[maps.checked[blocks >> 3] >> (blocks & 7) & 1 == 0]
+        if len(new):
+            maps.check(new, blocks)
+        data = ctypes.string_at(tokens + first, length * size)
+        return np.frombuffer(data, self._like.dtype).astype(np.int64)
 
     def read(self, located: Located) -> npt.NDArray[np.integer]:
         """Return the tokens of documents, one document after another, shape (num_tokens,).

@@ -10,7 +10,8 @@ import numpy as np
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.read.formats.tables.isolated import column_names, iter_column
+from tokenmill.read.formats.format import Extent
+from tokenmill.read.formats.tables.isolated import column_names, iter_rows, one_column
 from tokenmill.read.source import Source
 from tokenmill.read.tokens.pieces import Ids, Piece, TokenFile, damaged, split_after
 
@@ -43,7 +44,7 @@ def id_column(source: Source, column: str, eos_id: int | None) -> TokenFile:
 
 def _rows(source: Source, column: str) -> Iterator[Piece]:
     """Yield the ids of all rows, which another process reads."""
-    for block in iter_column(source, column, BATCH_BYTES):
+    for block in iter_rows(source, one_column(column), Extent(source.index), BATCH_BYTES):
         lists = block.content.column(0)
         _require_lists(lists.type, source.where, column)
         values = lists.flatten()

@@ -69,7 +69,7 @@ _idle: deque[Child] = deque()
 
 def iter_rows(
     source: Source,
-    fields: Fields,
+    fields: Fields | Columns,
     extent: Extent,
     batch_bytes: int,
     raw: BinaryIO | None = None,
@@ -85,6 +85,8 @@ def iter_rows(
         UserError: a field is missing, or the text is not a column of strings.
         OSError: the file cannot be read.
     """
+    import pyarrow as pa
+
     # A caller that needs little of a remote file downloads little.
     block_bytes = min(batch_bytes * BATCHES_PER_DECODE, BLOCK_BYTES) if source.is_distant else 0
     command = ReadRows(
@@ -94,27 +96,6 @@ def iter_rows(
         first_row=extent.first_row,
         batch_bytes=batch_bytes,
     )
-    yield from _answered(source, command, raw)
-
-
-def iter_column(source: Source, name: str, batch_bytes: int) -> Iterator[Block]:
-    """Yield all rows of one column of any type, as `iter_rows` does."""
-    yield from _answered(
-        source,
-        ReadRows(
-            file=_file(source),
-            columns=_one_column(name),
-            groups=None,
-            first_row=None,
-            batch_bytes=batch_bytes,
-        ),
-        None,
-    )
-
-
-def _answered(source: Source, command: ReadRows, raw: BinaryIO | None) -> Iterator[Block]:
-    import pyarrow as pa
-
     with _parser(source, raw) as parser:
         parser.send(command)
         ahead = False  # often only the first rows are needed
@@ -163,7 +144,7 @@ def column_names(source: Source, required: str) -> list[str]:
         UserError: the `required` one is missing.
         DamagedInputError: the file is damaged, or crashes Arrow.
     """
-    return _value(source, "names", _one_column(required)).names
+    return _value(source, "columns", one_column(required)).names
 
 
 def _value(source: Source, about: About, columns: Columns) -> Value:
@@ -174,11 +155,14 @@ def _value(source: Source, about: About, columns: Columns) -> Value:
         return reply
 
 
-def _one_column(name: str) -> Columns:
+def one_column(name: str) -> Columns:
+    """Return a request for one column of any type."""
     return Columns(names=[name], optional=[], text=None, whole=False)
 
 
-def _columns(fields: Fields) -> Columns:
+def _columns(fields: Fields | Columns) -> Columns:
+    if isinstance(fields, Columns):
+        return fields
     return Columns(
         names=[*(fields.texts or ()), *fields.extra],
         optional=sorted(fields.may_be_missing),

@@ -37,7 +37,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all other columns of the file are requested, too."""
 
 
-About = Literal["columns", "groups", "count", "totals", "names"]
+About = Literal["columns", "groups", "count", "totals"]
 
 
 class Ask(msgspec.Struct, tag="ask", kw_only=True):
@@ -47,7 +47,6 @@ class Ask(msgspec.Struct, tag="ask", kw_only=True):
     "groups": bytes and rows of each row group or record batch, in order.
     "count": the number of row groups or record batches; 1 for a stream.
     "totals": the approximate bytes of text and the number of rows.
-    "names": no numbers, but the names of all columns.
     """
 
     file: TableFile
@@ -81,7 +80,8 @@ class Value(msgspec.Struct, tag="value"):
     """From the parser: the answer."""
 
     numbers: list[int]
-    names: list[str] = []
+    names: list[str]
+    """Of all columns."""
 
 
 class Rows(msgspec.Struct, tag="rows", kw_only=True):

@@ -52,8 +52,7 @@ def main() -> None:
             with _opened(command.file, parent) as raw:
                 table = cast(TableFormat, FORMATS[command.file.format]).open(raw, command.file)
                 if isinstance(command, Ask):
-                    names = table.schema.names if command.about == "names" else []
-                    parent.send(Value(_answer(command, table), names))
+                    parent.send(Value(_answer(command, table), table.schema.names))
                 else:
                     _read(command, table, raw, parent)
         except TokenmillError as error:
@@ -75,7 +74,7 @@ def _failure(error: Exception) -> Failed:
 
 def _answer(command: Ask, table: Table) -> list[int]:
     match command.about:
-        case "columns" | "names":
+        case "columns":
             check_columns(table.schema, command.columns)
             return []
         case "groups":
