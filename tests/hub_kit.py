@@ -5,10 +5,21 @@
 /datasets/REPO/resolve/COMMIT/PATH         small files; for large ones, the way to another host
 /api/models/REPO/..., /REPO/resolve/...    the same for models; a tree has one page
 /store/ETAG                                large files, in ranges, without asking who it is
+
+What writes asks for a token:
+
+/api/repos/create                          a new repository
+/api/datasets/REPO                         whether it is private
+/api/datasets/REPO/branch/BRANCH           a new branch
+/api/datasets/REPO/preupload/REVISION      which files are large
+/datasets/REPO.git/info/lfs/objects/batch  where to put large files that are not there yet
+/store/ETAG                                takes a large file
+/api/datasets/REPO/commit/REVISION         small files, names of large ones, and what to delete
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import io
@@ -26,7 +37,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-PAGE_ENTRIES = 3
+LARGE = (".parquet", ".gz", ".arrow", ".npy", ".pt")
+"""Endings of files that are kept in the store."""
 TOKEN = "hf_a_token"
 
 
@@ -62,6 +74,8 @@ class FakeHub:
     sent_bytes: int = 0
     needs_token: bool = False
     hostile_listing: list[dict[str, Any]] = field(default_factory=list)
+    page_entries: int = 3
+    """The address of the next page is on another host, which only tokenmill does not ask."""
     empty_pages: int = 0
     """Before the first entries of each listing."""
     endless: bool = False
@@ -73,6 +87,11 @@ class FakeHub:
     pause_at: str = ""
     """Paths with this in them are not answered before `goes_on` is set."""
     goes_on: threading.Event = field(default_factory=threading.Event)
+    public: set[str] = field(default_factory=set)
+    stored: dict[str, bytes] = field(default_factory=dict)
+    """Large files that were uploaded, by digest, in a commit or not."""
+    verify_at: str = ""
+    """The host that shall be told when a large file is uploaded."""
 
     def commit(self, repo: str, files: dict[str, bytes], *revisions: str) -> str:
         """A commit of these files alone, and branches that point to it."""
@@ -82,6 +101,10 @@ class FakeHub:
         for revision in revisions or ("main",):
             self.revisions.setdefault(repo, {})[revision] = sha
         return sha
+
+    def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
+        """What is in a branch."""
+        return self.repos[repo][self.revisions[repo][revision]]
 
     def asked(self, part: str) -> int:
         """How many requests had a path with this in it."""
@@ -95,7 +118,7 @@ def sha256(data: bytes) -> str:
 @functools.cache
 def etag_of(path: str, data: bytes) -> str:
     """As the Hub has it: SHA-256 of large files, the blob id of git for others."""
-    if path.endswith((".parquet", ".gz")):
+    if path.endswith(LARGE):
         return sha256(data)
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
@@ -141,9 +164,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         asked = f" {self.headers['Range']}" if "Range" in self.headers else ""
         self.hub.requests.append(unquote(self.path) + asked)
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         time.sleep(self.hub.latency_seconds)
         if self.hub.pause_at and self.hub.pause_at in self.path:
             self.hub.goes_on.wait()
@@ -159,6 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.fault.times -= 1
         if self.fault.status:
             return self._error(self.fault.status, **self.fault.headers)
+        if self.command in ("POST", "PUT"):
+            return self._write(path)
         if path.startswith("/store/"):
             self.hub.tokens_at_store.append(self.headers["Authorization"])
             return self._send_store(path.removeprefix("/store/"))
@@ -172,8 +204,79 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send_json([_entry(name, data) for name, data in files.items()])
         if found:
             return self._send_tree(found[1], *found[3].partition("/")[::2], parse_qs(url.query))
+        if found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)", path):
+            if found[1] not in self.hub.repos:
+                return self._error(404, **{"X-Error-Code": "RepoNotFound"})
+            return self._send_json({"id": found[1], "private": found[1] not in self.hub.public})
         found = re.fullmatch(r"/(?:datasets/)?(.+?)/resolve/([^/]+)/(.+)", path)
         return self._send_file(found[1], found[2], found[3]) if found else self._error(404)
+
+    def _write(self, path: str) -> None:
+        hub = self.hub
+        if path.startswith("/store/"):
+            hub.tokens_at_store.append(self.headers["Authorization"])
+            hub.stored[path.removeprefix("/store/")] = self.body
+            return self._answer(200, b"")
+        if self.headers["Authorization"] != f"Bearer {TOKEN}":
+            return self._error(401, **{"X-Error-Message": "Invalid credentials"})
+        asked = [json.loads(line) for line in self.body.splitlines()]
+        if path == "/api/validate-yaml":
+            return self._send_json({"errors": [], "warnings": []})
+        if path == "/api/repos/create":
+            return self._create(f"{asked[0]['organization']}/{asked[0]['name']}", asked[0])
+        if found := re.fullmatch(r"/datasets/(.+)\.git/info/lfs/objects/batch", path):
+            return self._send_places(asked[0]["objects"])
+        found = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/(branch|preupload|commit)/(.+)", path)
+        assert found
+        revisions = hub.revisions[found[1]]
+        if found[2] == "branch":
+            is_there = found[3] in revisions
+            revisions.setdefault(found[3], revisions["main"])
+            return self._error(409) if is_there else self._send_json({})
+        if found[3] not in revisions:
+            return self._error(404, **{"X-Error-Code": "RevisionNotFound"})
+        if found[2] == "preupload":
+            files = [_mode_of(file["path"]) for file in asked[0]["files"]]
+            return self._send_json({"files": files})
+        return self._commit(found[1], found[3], asked)
+
+    def _create(self, repo: str, asked: dict[str, Any]) -> None:
+        url = json.dumps({"url": f"{self.hub.endpoint}/datasets/{repo}"}).encode()
+        if repo in self.hub.repos:
+            return self._answer(409, url)
+        assert asked.get("private", asked.get("visibility")) in (True, "private"), asked
+        self.hub.commit(repo, {".gitattributes": b"*.parquet filter=lfs\n"})
+        return self._answer(200, url)
+
+    def _send_places(self, objects: list[dict[str, Any]]) -> None:
+        places = []
+        for one in objects:
+            place = {"oid": one["oid"], "size": one["size"]}
+            if one["oid"] not in self.hub.stored:
+                port = self.server.server_address[1]
+                actions = {"upload": {"href": f"http://localhost:{port}/store/{one['oid']}"}}
+                if self.hub.verify_at:
+                    actions["verify"] = {"href": f"http://{self.hub.verify_at}:{port}/verify"}
+                place["actions"] = actions
+            places.append(place)
+        self._send_json({"transfer": "basic", "objects": places})
+
+    def _commit(self, repo: str, branch: str, lines: list[dict[str, Any]]) -> None:
+        hub = self.hub
+        files = dict(hub.files(repo, branch))
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header" and value["parentCommit"] != hub.revisions[repo][branch]:
+                return self._error(412)
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            if line["key"] == "lfsFile":
+                files[value["path"]] = hub.stored[value["oid"]]
+            if line["key"] == "deletedFile":
+                del files[value["path"]]
+        sha = hub.commit(repo, files, branch)
+        url = f"{hub.endpoint}/datasets/{repo}/commit/{sha}"
+        return self._send_json({"commitUrl": url, "commitOid": sha})
 
     def _send_revision(self, repo: str, revision: str) -> None:
         if repo not in self.hub.repos:
@@ -193,8 +296,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not entries:
             return self._error(404, **{"X-Error-Code": "EntryNotFound"})
         entries += self.hub.hostile_listing
-        start = int(query.get("cursor", [str(-PAGE_ENTRIES * self.hub.empty_pages)])[0])
-        stop = start + PAGE_ENTRIES
+        start = int(query.get("cursor", [str(-self.hub.page_entries * self.hub.empty_pages)])[0])
+        stop = start + self.hub.page_entries
         headers = {}
         if stop < len(entries) or self.hub.endless:
             address = f"https://elsewhere.invalid/?recursive={query['recursive'][0]}&cursor={stop}"
@@ -249,6 +352,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.wfile.write(body)
         self.hub.sent_bytes += len(body)
+
+
+def _mode_of(path: str) -> dict[str, Any]:
+    mode = "lfs" if path.endswith(LARGE) else "regular"
+    return {"path": path, "uploadMode": mode, "shouldIgnore": False}
 
 
 def _entry(path: str, data: bytes) -> dict[str, Any]:

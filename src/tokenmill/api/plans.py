@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Unpack
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
-from tokenmill.load.export import documents, rows
+from tokenmill.load.export import documents, hub, rows
 from tokenmill.load.rest import State
 from tokenmill.load.rest import rest_of as rest_of_state
 from tokenmill.packing import planning
 from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.planning import PlanReport
+from tokenmill.read.places.hub.names import PREFIX
 from tokenmill.run.recipe.checks import make_pack_options, naming_arguments
 from tokenmill.store import dataset as _store
 from tokenmill.store.exports import (
@@ -126,7 +127,7 @@ def export(
 
     Args:
         dataset: a dataset or its folder.
-        out: folder for the files.
+        out: folder for the files, or hf://datasets/OWNER/NAME[@BRANCH].
         plan: a plan, its name or its folder. If the dataset has a single plan, you can omit it.
         overwrite: replace an existing export.
         options: the options of `tokenmill export`, with underscores, for example `format`,
@@ -143,6 +144,8 @@ def export(
     chosen = make_options(ExportOptions, options, "the export")
     source = opened(dataset)
     found = chosen_plan(source, plan)
+    if str(out).startswith(PREFIX):
+        return hub.publish(source, found, str(out), chosen, overwrite=overwrite).manifest
     return rows.export(source, found, out, chosen, overwrite=overwrite).manifest
 
 

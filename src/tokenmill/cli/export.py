@@ -46,7 +46,7 @@ examples:
     dataset: Annotated[str, about("folder of the dataset", positional="DIR")]
     out: Annotated[
         str,
-        about("folder for the files", example="rows/", metavar="DIR"),
+        about("folder, or hf://datasets/OWNER/NAME for rows", example="rows/", metavar="DIR"),
     ]
     plan: Annotated[
         str | None,
@@ -75,6 +75,7 @@ examples:
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import print_json
         from tokenmill.cli.terminal import fitted
+        from tokenmill.read.places.hub.names import PREFIX
         from tokenmill.store.temporary import dataset_at
 
         of_documents = self.format in typing.get_args(DocumentFormat)
@@ -93,6 +94,8 @@ examples:
         if report.already_there:
             print("nothing to do: the export is complete")
         print(fitted("\n".join(lines)))
+        if self.out.startswith(PREFIX):
+            print(f"published as {self.out}")
 
     def _values(self, section: str) -> dict[str, Any]:
         """The options of a section, with the shared ones.
@@ -124,12 +127,15 @@ examples:
     def _export_rows(
         self, dataset: Dataset, values: dict[str, Any], advance: Advance
     ) -> ExportReport:
+        from tokenmill.load.export.hub import publish
         from tokenmill.load.export.rows import export
+        from tokenmill.read.places.hub.names import PREFIX
         from tokenmill.store.plan import chosen_plan
 
         options = make_options(ExportOptions, values, "the export")
         plan = chosen_plan(dataset, self.plan)
-        return export(dataset, plan, self.out, options, overwrite=self.overwrite, advance=advance)
+        write = publish if self.out.startswith(PREFIX) else export
+        return write(dataset, plan, self.out, options, overwrite=self.overwrite, advance=advance)
 
 
 def document_lines(report: DocumentsReport) -> Iterator[str]:

@@ -120,5 +120,5 @@ def _hint(beginning: str) -> str:
     if scheme == "file":
         return "give the plain path, without file://"
     if scheme == "hf":
-        return "give a local path; only inputs of a build can be on the Hugging Face Hub"
+        return "give a local path; only inputs and rows of tokenmill export can be on the Hub"
     return "mount the storage and give its path, or copy the files to this machine first"

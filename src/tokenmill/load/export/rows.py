@@ -124,13 +124,8 @@ def export(
     """
     options = options or ExportOptions()
     out = output_path(out, "the output folder")
-    reader = RowReader(dataset, plan, options.labels)
-    check_layout(options, plan)
-    check_options(dataset, options)
+    reader, order, wanted = prepared(dataset, plan, options)
     is_limited = options.sequences_per_file is UNSET
-    options, left_out = settled(reader, options)
-    order = order_of(reader, options)
-    wanted = describe(reader, options, order, left_out)
     series = series_of(reader, wanted, order, FILE_BYTES if is_limited else None)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
@@ -150,6 +145,22 @@ def export(
         manifest = _finish(placed, work, files)
         take_name(work.rows, out)
     return ExportReport(out, manifest, False, kept, rows_per_file)
+
+
+def prepared(
+    dataset: Dataset, plan: Plan, options: ExportOptions
+) -> tuple[RowReader, Int64Array, ExportManifest]:
+    """Check an export; return its reader, its sequences in order, and its manifest without files.
+
+    Raises:
+        TokenmillError: as for `export`.
+    """
+    reader = RowReader(dataset, plan, options.labels)
+    check_layout(options, plan)
+    check_options(dataset, options)
+    options, left_out = settled(reader, options)
+    order = order_of(reader, options)
+    return reader, order, describe(reader, options, order, left_out)
 
 
 def _export(

@@ -58,6 +58,8 @@ UNREACHABLE_HINT = (
 
 Check = Callable[[], None]
 """Called during a pause; raises to stop the work."""
+Refusal = Callable[[Any, str], TokenmillError]
+"""Makes the error for an answer that a retry would not change, from it and the name."""
 T = TypeVar("T")
 
 
@@ -185,11 +187,18 @@ class RemoteFile(ReadAheadFile):
         return bytes(data[: stop - start])
 
 
-def tried(work: Callable[[], T], where: str, check: Check, max_failures: int = MAX_FAILURES) -> T:
+def tried(
+    work: Callable[[], T],
+    where: str,
+    check: Check,
+    max_failures: int = MAX_FAILURES,
+    refusal: Refusal | None = None,
+) -> T:
     """Return the result of `work`, which is repeated while the Hub is busy or does not answer.
 
     Raises:
-        UserError: the Hub refused a request, or HF_HUB_OFFLINE forbids it.
+        UserError: the Hub refused a request, or HF_HUB_OFFLINE forbids it. `refusal` makes the
+            error of an answer; by default, of one for an input.
         StorageError: there were too many failures, or the Hub asks for too long a pause.
         OSError: the local file system failed.
     """
@@ -199,7 +208,7 @@ def tried(work: Callable[[], T], where: str, check: Check, max_failures: int = M
         except (TokenmillError, InterruptedError):
             raise
         except Exception as error:
-            why, asked_seconds = _reason_to_retry(error, where)
+            why, asked_seconds = _reason_to_retry(error, where, refusal or _refusal)
         seconds = max(min(2.0 ** (failures - 1), MAX_PAUSE_SECONDS), asked_seconds)
         if failures > max_failures or seconds > MAX_ASKED_SECONDS:
             asks = f"; the Hub asks to wait {asked_seconds:.0f} s" if asked_seconds > 0 else ""
@@ -315,7 +324,7 @@ def _broken(where: str, why: str) -> DataError:
     return DataError("invalid answer from the Hub", where=where, why=why)
 
 
-def _reason_to_retry(error: Exception, where: str) -> tuple[str, float]:
+def _reason_to_retry(error: Exception, where: str, refusal: Refusal) -> tuple[str, float]:
     """Return why a request failed, and the pause in seconds that the Hub asks for.
 
     Raises the error that it stands for if a retry would not change it.
@@ -329,7 +338,7 @@ def _reason_to_retry(error: Exception, where: str) -> tuple[str, float]:
     if isinstance(error, errors.HfHubHTTPError):
         answer = error.response
         if answer.status_code not in BUSY_STATUSES:
-            raise _refusal(answer, where) from error
+            raise refusal(answer, where) from error
         limit = re.search(r";\s*t=(\d+)", answer.headers.get("RateLimit", ""))
         asked = answer.headers.get("Retry-After", limit[1] if limit else "")
         return f"status {answer.status_code}", float(asked) if asked.isdigit() else 0.0

@@ -1,0 +1,284 @@
+"""An export of rows as a dataset repository on the Hugging Face Hub.
+
+The rows are written to a folder on this machine, then uploaded. The Hub keeps uploaded files, but
+shows none before one commit names them all, with the card: readers see the whole export or what was
+there before, and a later attempt sends only what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tokenmill.core.errors import OutputConflictError, StorageError, TokenmillError, UserError
+from tokenmill.core.records import Advance
+from tokenmill.load.export.folder import difference
+from tokenmill.load.export.hub_card import card_text
+from tokenmill.load.export.rows import ExportReport, export, prepared
+from tokenmill.read.places.hub import client as hub
+from tokenmill.read.places.hub.names import DEFAULT_REVISION, PREFIX, HubName, parse_hub_name
+from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.cloud.reach import require_reachable
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
+from tokenmill.store.files import locked_folder, storage_errors
+from tokenmill.store.plan import Plan
+
+LOGGER = logging.getLogger(__name__)
+CARD_NAME = "README.md"
+OF_THE_HUB = ".gitattributes"
+"""The file that the Hub puts into a new repository."""
+FILES_AT_ONCE = 5
+ANSWER_SECONDS = 300.0
+"""The longest silence of a server; the library's own limit is none in some versions."""
+
+
+def publish(
+    dataset: Dataset,
+    plan: Plan,
+    out: str,
+    options: ExportOptions | None = None,
+    *,
+    overwrite: bool = False,
+    advance: Advance = lambda stage, done, total: None,
+) -> ExportReport:
+    """Write the rows of a plan to hf://datasets/OWNER/NAME[@BRANCH]. The same call resumes.
+
+    A new repository is private. `advance` is called with bytes. The report names the folder where
+    the rows were before they were uploaded.
+
+    Raises:
+        UserError: as for `export`; there is no token, or it may not write to the repository.
+        OutputConflictError: the repository holds something else; with `overwrite`, something that
+            is not an export.
+        StorageError: the Hub does not answer for a long time, or the rows cannot be stored.
+    """
+    hub.require_library()
+    from huggingface_hub import cached_assets_path, constants
+
+    name = _output_name(out)
+    *_, wanted = prepared(dataset, plan, options or ExportOptions())
+    with storage_errors("create a folder for the rows", Path(constants.HF_ASSETS_CACHE)):
+        # Where libraries keep files beside the Hub's cache: the same from any current folder.
+        folder = Path(cached_assets_path("tokenmill", "exports", f"{name.repo}@{name.revision}"))
+    with _session(), storage_errors("write the rows", folder), locked_folder(folder) as is_free:
+        if not is_free:
+            hint = "wait until it has finished, or stop it"
+            raise OutputConflictError("another process publishes it", where=str(name), hint=hint)
+        branch = _Branch(name)
+        branch.claim()
+        branch.look()
+        if branch.holds(wanted):
+            report = ExportReport(folder, branch.manifest or wanted, True, 0, {})
+        else:
+            branch.check(wanted, overwrite=overwrite)
+            write = partial(export, dataset, plan, folder / "rows", options, advance=advance)
+            try:
+                report = write()
+            except OutputConflictError:  # of another export, which was not uploaded
+                if not overwrite:
+                    raise
+                report = write(overwrite=True)
+            branch.replace(report, card_text(name, dataset, plan, report.manifest), advance)
+        shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+class _Branch:
+    """A branch of a dataset repository that is being written to."""
+
+    def __init__(self, name: HubName) -> None:
+        from huggingface_hub import HfApi
+
+        self.name = name
+        self._api: Any = HfApi(endpoint=hub.endpoint(), library_name="tokenmill")
+        self._repo: dict[str, Any] = {"repo_id": name.repo, "repo_type": "dataset"}
+        self._place: dict[str, Any] = {**self._repo, "revision": name.revision}
+        self.commit = ""
+        self.sizes: dict[str, int] = {}
+        """By path."""
+        self.manifest: ExportManifest | None = None
+        """Of the export that it holds."""
+
+    def claim(self) -> None:
+        """Create what is missing.
+
+        Raises:
+            UserError: the user may not write to it.
+        """
+        from huggingface_hub import CommitOperationAdd
+
+        api, repo, branch = self._api, self._repo, self.name.revision
+        self._ask(api.create_repo, **repo, private=True, exist_ok=True)
+        if branch != DEFAULT_REVISION:
+            self._ask(api.create_branch, **repo, branch=branch, exist_ok=True)
+        probe = [CommitOperationAdd(EXPORT_NAME, b"{}")]  # so small that only a commit sends it
+        self._ask(api.preupload_lfs_files, **self._place, additions=probe)
+        if not self._ask(api.repo_info, **repo).private:
+            LOGGER.warning("%s is public: everyone will be able to read the rows", self.name)
+
+    def look(self) -> None:
+        """Find out what the branch holds."""
+        self.commit, files = hub.commit_of(self.name), {}
+        try:
+            listed = hub.files_in(self.name, self.commit, "", recursive=True)
+            files = {file.path: file for file in listed}
+        except hub.MissingEntryError:  # an empty repository
+            pass
+        self.sizes = {path: file.num_bytes for path, file in files.items()}
+        if EXPORT_NAME in files:
+            try:
+                data = hub.RemoteFile(files[EXPORT_NAME]).read()
+                self.manifest = unseal(data, ExportManifest, files[EXPORT_NAME].origin)
+            except TokenmillError as error:
+                LOGGER.warning("%s", error)
+
+    def holds(self, wanted: ExportManifest) -> bool:
+        """Whether the branch holds the whole wanted export; by sizes, as for folders."""
+        if self.manifest is None or difference(self.manifest, wanted):
+            return False
+        return all(self.sizes.get(entry.name) == entry.bytes for entry in self.manifest.files)
+
+    def check(self, wanted: ExportManifest, *, overwrite: bool) -> None:
+        """Raise an OutputConflictError if the branch holds something that must not be replaced."""
+        name, others = self.name, self.sizes.keys() - {OF_THE_HUB}
+        if not others or (name.revision != DEFAULT_REVISION and self._is_new()):
+            return
+        files = self.manifest.files if self.manifest else []
+        strangers = sorted(others - {CARD_NAME, EXPORT_NAME, *(entry.name for entry in files)})
+        if overwrite and not strangers:
+            return
+        why = f"it holds {strangers[0]!r}" if strangers else "it holds only a card"
+        if self.manifest and not strangers:
+            why = difference(self.manifest, wanted) or "its files are not complete"
+        hint = "choose another repository or branch" + ", or add --overwrite" * (not strangers)
+        raise OutputConflictError(
+            "the repository holds something else", where=str(name), why=why, hint=hint
+        )
+
+    def _is_new(self) -> bool:
+        """Whether the branch has no commit of its own."""
+        return self.commit == hub.commit_of(HubName(self.name.repo))
+
+    def replace(self, report: ExportReport, card: str, advance: Advance) -> None:
+        """Upload an export, then commit it in place of what the branch holds.
+
+        It does not say where on this machine the dataset is.
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        files, done = report.manifest.files, 0
+        total = sum(entry.bytes for entry in files)
+        operations: list[Any] = []
+        for start in range(0, len(files), FILES_AT_ONCE):
+            some = files[start : start + FILES_AT_ONCE]
+            added = [CommitOperationAdd(entry.name, report.folder / entry.name) for entry in some]
+            send = {"additions": added, "num_threads": FILES_AT_ONCE, "free_memory": False}
+            self._ask(self._api.preupload_lfs_files, **self._place, **send)
+            operations += added
+            done += sum(entry.bytes for entry in some)
+            advance("uploading", done, total)
+        manifest = replace(report.manifest, dataset_place=UNSET, plan_place=UNSET)
+        own = {CARD_NAME: card.encode(), EXPORT_NAME: canonical_json(sealed(manifest))}
+        operations += [CommitOperationAdd(path, data) for path, data in own.items()]
+        kept = {OF_THE_HUB, *(operation.path_in_repo for operation in operations)}
+        operations += [CommitOperationDelete(path) for path in sorted(self.sizes.keys() - kept)]
+        message = {"commit_message": f"Rows of plan {report.manifest.plan_id}"}
+        parent = {"parent_commit": self.commit, "operations": operations}
+        self._ask(self._api.create_commit, **self._place, **message, **parent)
+
+    def _ask(self, request: Callable[..., Any], **arguments: Any) -> Any:
+        """Return the answer to a request, which is repeated while the Hub is busy."""
+        from huggingface_hub.errors import HfHubHTTPError
+
+        def work() -> Any:
+            try:
+                return request(**arguments)
+            except (HfHubHTTPError, TokenmillError):
+                raise
+            except (RuntimeError, ValueError) as error:  # of a thread, of Xet, or in an answer
+                if isinstance(error.__cause__, Exception):
+                    raise error.__cause__ from None
+                raise _refused(str(error), str(self.name)) from error
+
+        return hub.tried(work, str(self.name), lambda: None, refusal=_refusal)
+
+
+def _refusal(answer: Any, where: str) -> TokenmillError:
+    """Return the error for an answer that a retry would not change."""
+    message = str(answer.headers.get("X-Error-Message", ""))[:200]
+    why = " ".join(filter(str.isprintable, [f"status {answer.status_code}", message]))
+    if answer.status_code in (401, 403, 404):
+        hint = f"check the owner, and use a token that may write there: {hub.TOKEN_HINT}"
+        return UserError("the Hub does not let you write", where=where, why=why, hint=hint)
+    return _refused(why, where)
+
+
+def _refused(why: str, where: str) -> StorageError:
+    hint = "run the same command again later; it resumes where it stopped"
+    return StorageError("the Hub refused the rows", where=where, why=why, hint=hint)
+
+
+def _output_name(out: str) -> HubName:
+    """Return the branch that an output names.
+
+    Raises:
+        UserError: it names none.
+    """
+    form = re.compile(rf"{PREFIX}datasets/[^/@]+/[^/@]+(@(?!refs/|[0-9a-f]{{40}}$)[^/]+)?")
+    if form.fullmatch(out):
+        return parse_hub_name(out)
+    why = f"expected {PREFIX}datasets/OWNER/NAME[@BRANCH]"
+    raise UserError("the output does not name a dataset on the Hub", where=out, why=why)
+
+
+@contextmanager
+def _session() -> Iterator[None]:
+    """Make the library wait for no answer for ever, print no bars, and send the token only home.
+
+    The Hub can answer with addresses on other hosts, and the library gives the token to some.
+
+    Raises:
+        UserError: there is no token, or offline mode is on.
+        StorageError: the Hub cannot be reached.
+    """
+    from huggingface_hub import constants, get_token, set_client_factory
+    from huggingface_hub.utils import _http, disable_progress_bars  # type: ignore[attr-defined]
+
+    if constants.HF_HUB_OFFLINE or get_token() is None:
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no token"
+        raise UserError("cannot write to the Hub", why=why, hint=hub.TOKEN_HINT)
+    require_reachable(hub.endpoint(), hub.endpoint(), hub.UNREACHABLE_HINT)
+    usual = _http._GLOBAL_CLIENT_FACTORY
+
+    def client() -> Any:
+        new = usual()
+        new.timeout = ANSWER_SECONDS
+        new.event_hooks["request"].append(_refuse_other_hosts)
+        return new
+
+    disable_progress_bars()
+    set_client_factory(client)
+    try:
+        yield
+    finally:
+        set_client_factory(usual)
+
+
+def _refuse_other_hosts(request: Any) -> None:
+    """Raise a StorageError before a token is sent to a host that is not the Hub."""
+    host = urlsplit(hub.endpoint()).hostname
+    if "authorization" in request.headers and request.url.host != host:
+        why = f"an answer of {host} asks for it"
+        what = "the token is not sent to another host"
+        raise StorageError(what, where=str(request.url.host), why=why)

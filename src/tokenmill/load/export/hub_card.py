@@ -1,0 +1,145 @@
+"""The dataset card of an export on the Hub: README.md, which names no file of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from tokenmill.core.errors import TokenmillError
+from tokenmill.core.installed import installed_version
+from tokenmill.core.values import counted
+from tokenmill.read.places.hub.names import DEFAULT_REVISION, PREFIX, HubName, parse_hub_name
+from tokenmill.store.canonical import read_sealed
+from tokenmill.store.dataset import Dataset
+from tokenmill.store.exports import ExportManifest
+from tokenmill.store.manifest import RUN_NAME, Run
+from tokenmill.store.plan import Plan
+
+# No license: the Hub takes a card without one, and any value, even `unknown`, says something.
+_CARD = """\
+---
+# Add a license here, as in https://huggingface.co/docs/hub/repositories-licenses
+tags:
+- tokenmill
+{config}---
+
+# {title}
+
+Packed rows of token ids, written by tokenmill {version}.
+
+| | |
+|---|---|
+| rows | {rows} of {length} tokens, {order}{layout} |
+| tokens | {tokens} without padding, in all {planned} rows of the plan |
+| tokenizer | {tokenizer} |
+| dataset | `{dataset_id}`, {documents} |
+| plan | `{plan_id}`, {packing} |
+| sources | {sources} |
+
+Columns: {columns}; padding id {pad_id}.{left_out}
+
+## Load
+
+```python
+{loading}
+```
+
+## Verify
+
+With the dataset, tokenmill compares every token:
+
+```
+hf download {repo_id} --repo-type dataset --revision {branch} --local-dir rows
+tokenmill verify rows --dataset corpus/
+```
+
+`export.json` lists the size and the XXH3-128 digest of each file.
+"""
+_CONFIG = """\
+configs:
+- config_name: default
+  data_files:
+  - split: {split}
+    path: "*.{ending}"
+"""
+_LOAD_DATASET = """\
+from datasets import load_dataset
+
+rows = load_dataset({repo}, split="{split}")"""
+_LOAD_FILE = """\
+import {module}
+from huggingface_hub import hf_hub_download
+
+path = hf_hub_download({repo}, filename="{file}", repo_type="dataset")
+rows = {reader}"""
+_ENDINGS = {"parquet": "parquet", "datasets": "arrow"}
+_READERS = {
+    "npy": 'numpy.load(path, mmap_mode="r")',
+    "pt": "torch.load(path, weights_only=True)",
+}
+
+
+def card_text(name: HubName, dataset: Dataset, plan: Plan, manifest: ExportManifest) -> str:
+    """Return the card: YAML for the Hub, what the rows are, and how to load and verify them."""
+    options, planned = manifest.options, plan.manifest
+    columns = [f"`{column}` {dtype}" for column, dtype in manifest.dtypes.items()]
+    if "labels" in manifest.dtypes:
+        columns.append(f"labels {options.labels}")
+    left_out = (manifest.left_out or {}).items()
+    revision = "" if name.revision == DEFAULT_REVISION else f', revision="{name.revision}"'
+    ending, reader = _ENDINGS.get(str(options.format), ""), _READERS.get(str(options.format), "")
+    values = {
+        "repo_id": name.repo,
+        "branch": name.revision,
+        "repo": f'"{name.repo}"{revision}',
+        "split": planned.options.get("subset") or "train",
+        "ending": ending,
+        "file": manifest.files[0].name if manifest.files else "",
+        "module": reader.partition(".")[0],
+        "reader": reader,
+    }
+    return _CARD.format(
+        **values,
+        config=_CONFIG.format(**values) if ending else "",
+        title=name.repo.partition("/")[2],
+        version=installed_version("tokenmill"),
+        rows=f"{manifest.num_rows or manifest.num_sequences:,}",
+        length="up to " * bool(options.layout)
+        + " or ".join(f"{length:,}" for length in plan.rows.row_lengths),
+        order=f"in the order of the {options.order}" if options.order else "shuffled",
+        layout=f", in the layout {options.layout}" if options.layout else "",
+        tokens=f"{int(np.sum(plan.lengths, dtype=np.int64)):,}",
+        planned=f"{len(plan):,}",
+        tokenizer=_tokenizer(dataset),
+        dataset_id=manifest.dataset_id,
+        documents=counted(dataset.num_documents, "document"),
+        plan_id=manifest.plan_id,
+        packing=planned.options["packing"],
+        sources=_sources(dataset),
+        columns=", ".join(columns),
+        pad_id=manifest.pad_id,
+        left_out="".join(f" Not stored: `{column}`, {rule}." for column, rule in left_out),
+        loading=(_LOAD_DATASET if ending else _LOAD_FILE).format(**values),
+    )
+
+
+def _tokenizer(dataset: Dataset) -> str:
+    """The digest of the tokenizer, and its name if it is from the Hub."""
+    entry = dataset.manifest.tokenizer
+    with contextlib.suppress(TokenmillError):
+        run = read_sealed(dataset.roots[0].folder / RUN_NAME, Run)
+        if run.tokenizer_commit:
+            model = str(run.recipe["tokenizer"]).partition("@")[0]
+            return f"`{model}@{run.tokenizer_commit}`, SHA-256 `{entry.sha256}`"
+    return f"{entry.kind}, SHA-256 `{entry.sha256}`"
+
+
+def _sources(dataset: Dataset) -> str:
+    """The repositories on the Hub that the dataset was built from, and how many other files."""
+    origins = [source.origin or "" for source in dataset.manifest.sources]
+    names = [parse_hub_name(origin) for origin in origins if origin.startswith(PREFIX)]
+    sources = list(dict.fromkeys(f"`{HubName(name.repo, name.revision)}`" for name in names))
+    if others := len(origins) - len(names):
+        sources.append(counted(others, "other file" if names else "file"))
+    return ", ".join(sources)
