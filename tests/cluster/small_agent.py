@@ -1,7 +1,4 @@
-"""tokenmill for faults: small units, a delay for each document, and if asked for, less patience.
-
-DELAY is in seconds a document, LOOK_SECONDS and BEAT_SECONDS replace those of agents.
-"""
+"""tokenmill for faults: small units, and a delay of DELAY seconds for each document."""
 
 from __future__ import annotations
 
@@ -15,12 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "run"))
 import small_units
 from python_tokenizers import ByteTokenizer
 
-from tokenmill.run.journal import agents
-
 DELAY = float(os.environ.get("DELAY", "0"))
-agents.LOOK_SECONDS = float(os.environ.get("LOOK_SECONDS", agents.LOOK_SECONDS))
-agents.BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", agents.BEAT_SECONDS))
-agents.BEAT_SECONDS_ALONE = min(agents.BEAT_SECONDS, agents.BEAT_SECONDS_ALONE)
 small_units.units.MIN_UNIT_BYTES = 16 << 10
 
 

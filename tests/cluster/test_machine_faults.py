@@ -81,7 +81,7 @@ def test_an_agent_without_network_is_replaced_and_comes_back_to_a_finished_datas
     bucket: Any, server: int, tmp_path: Path
 ) -> None:
     """Row 15: requests hang, as they do when packets vanish."""
-    trial = Trial(tmp_path / "trial", look_seconds=2)
+    trial = Trial(tmp_path / "trial", patience=6)
     with wire(server) as (port, cable):
         cut = trial.agent("--agent", "0/2", out=TARGET, **s3_environment(port))
         others = trial.agent("--agent", "1/2", out=TARGET, **s3_environment(server))
@@ -115,7 +115,7 @@ def test_an_agent_whose_scratch_is_full_ends_and_the_others_go_on(
     bucket: Any, server: int, tmp_path: Path, small_disk: Path
 ) -> None:
     """Row 21."""
-    trial = Trial(tmp_path / "trial", look_seconds=2)
+    trial = Trial(tmp_path / "trial", patience=6)
     environment = s3_environment(server)
     full = trial.agent("--agent", "0/2", "--scratch", str(small_disk), out=TARGET, **environment)
     others = trial.agent("--agent", "1/2", out=TARGET, **environment)
@@ -132,7 +132,7 @@ def test_an_agent_that_sleeps_while_others_publish_wakes_to_a_finished_dataset(
     tmp_path: Path,
 ) -> None:
     """Row 3: the whole machine stops for a while, and is taken for dead."""
-    trial = Trial(tmp_path / "trial", look_seconds=1)
+    trial = Trial(tmp_path / "trial", patience=3)
     sleeper, others = (trial.agent("--agent", f"{index}/2") for index in range(2))
     with sleeper, others:
         trial.wait_for_receipts(4)

@@ -32,7 +32,7 @@ def test_a_node_dies_at_any_moment(
     slurm: SlurmLab, tmp_path: Path, local: dict[str, bytes], seed: int
 ) -> None:
     source = random.Random(seed)
-    trial = SlurmTrial(tmp_path / "trial", num_files=6, look_seconds=1, slurm=slurm)
+    trial = SlurmTrial(tmp_path / "trial", num_files=6, patience=3, slurm=slurm)
     array = trial.submit(3)
     wait_until(lambda: len(slurm.nodes_that_are("alloc")) == 3, 60, "three busy nodes")
     moment, node, whole = source.uniform(0, 20), source.choice(NODES), source.random() < 0.75

@@ -32,8 +32,8 @@ class Trial:
     """Seconds a document."""
     num_files: int = 12
     per_file: int = 200
-    look_seconds: float | None = None
-    """Patience with silent agents; None: as the product has it."""
+    patience: float | None = None
+    """Seconds until others take over from a silent agent; None: the default."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -47,18 +47,15 @@ class Trial:
     @property
     def environment(self) -> dict[str, str]:
         """Of agents."""
-        patience = {}
-        if self.look_seconds is not None:
-            seconds = str(self.look_seconds)
-            patience = {"LOOK_SECONDS": seconds, "BEAT_SECONDS": seconds}
         path = ":".join([*map(str, FOLDERS), *filter(None, sys.path)])
-        return {"DELAY": str(self.delay), "PYTHONPATH": path, **patience}
+        return {"DELAY": str(self.delay), "PYTHONPATH": path}
 
     def command(self, out: Path | str, *options: str) -> tuple[str, ...]:
         """The command line of a build."""
         tokenizer = ["--tokenizer", "python:small_agent:DelayedBytes"]
         words = ["build", str(self.folder / "data"), *tokenizer, "--out", str(out)]
-        return (*words, "--workers", "1", *options)
+        patience = [] if self.patience is None else ["--patience", str(self.patience)]
+        return (*words, "--workers", "1", *patience, *options)
 
     def agent(
         self, *options: str, out: Path | str = "", within: Sequence[str] = (), **variables: str

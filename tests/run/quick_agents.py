@@ -15,8 +15,7 @@ from tokenmill.run import work
 from tokenmill.run.journal import agents
 from tokenmill.run.journal.claims import Claims
 
-agents.BEAT_SECONDS = agents.BEAT_SECONDS_ALONE = 0.2
-agents.LOOK_SECONDS = 0.5
+agents.LEAST_BEAT_SECONDS = agents.MOST_BEAT_SECONDS = 0.5
 work.REFRESH_SECONDS = 0.2
 take = Claims.take
 

@@ -185,7 +185,14 @@ class Cluster:
         store = DelayedStore(self)
         beat = AgentState(agent=agent, counter=0)
         store.replace(state_name(agent), canonical_json(beat))
-        claims = Claims(store, agent, self.items, lambda: self.now + skew, share=share)
+        claims = Claims(
+            store,
+            agent,
+            self.items,
+            lambda: self.now + skew,
+            share=share,
+            look_seconds=BEAT_SECONDS,
+        )
         claims.refresh(self.done)
         node = Node(agent, claims, store, workers, speed)
         self.nodes.append(node)

@@ -57,6 +57,7 @@ class ReadingArguments(TypedDict, total=False):
     cache_dir: str | Path | None
     scratch: str | None
     metrics: str | Path | None
+    patience: float | None
 
 
 class PackArguments(TypedDict, total=False):

@@ -28,7 +28,7 @@ from tokenmill.read.units import Unit, decompressed_bytes
 from tokenmill.run.agreement import agree_on_start
 from tokenmill.run.executor import Executor, Phase, Receipt
 from tokenmill.run.job import Limit, Setup, versions
-from tokenmill.run.journal.agents import attempts_of
+from tokenmill.run.journal.agents import attempts_of, beat_seconds_for
 from tokenmill.run.journal.claims import Claims, present
 from tokenmill.run.journal.ledger import Ledger
 from tokenmill.run.launch import AgentShare
@@ -141,7 +141,13 @@ class Running(Generic[R]):
             on_bad_file=limits.on_bad_file,
         )
         store, keys = self.workspace.store, [item.key for item in task.items]
-        known = present(store, keys, attempt, versions(), share=self.share, alone=self.alone)
+        seconds = beat_seconds_for(self.share, task.num_bytes, task.recipe.resources.patience)
+        known = present(
+            *(store, keys, attempt, versions()),
+            share=self.share,
+            beat_seconds=seconds,
+            alone=self.alone,
+        )
         with known as (claims, beat):
             claims.refresh({item.key for item in task.items if self.ledger.is_finished(item)})
             board.listeners.append(lambda shot: beat.tell(shot, board, claims.mine))

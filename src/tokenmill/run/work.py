@@ -18,7 +18,8 @@ from tokenmill.run.task import Task
 from tokenmill.run.workspace import Workspace
 
 REFRESH_SECONDS = 5.0
-"""How often an idle agent checks what other agents have finished."""
+"""How often an idle agent checks what other agents have finished, or as often as it looks at them,
+if that is more often."""
 
 
 @dataclass(slots=True)
@@ -197,7 +198,7 @@ class WorkQueue:
         """Read what other agents have finished, and which claims can be taken over."""
         self.ledger.refresh()
         claims.refresh({key for key, item in self._items.items() if self.ledger.is_finished(item)})
-        self._next_refresh = time.monotonic() + REFRESH_SECONDS
+        self._next_refresh = time.monotonic() + min(REFRESH_SECONDS, claims.look_seconds)
 
     def _start_feeder(self, stream: Stream) -> None:
         def feed() -> None:

@@ -10,14 +10,15 @@ from memory_store import MemoryStore
 
 from tokenmill.read.units import Unit
 from tokenmill.run.executor import Receipt, Tally
-from tokenmill.run.journal import agents
 from tokenmill.run.journal.agents import (
     AgentState,
     HeartBeat,
     Tallies,
+    beat_seconds_for,
     parse_state,
     state_name,
 )
+from tokenmill.run.launch import AgentShare
 from tokenmill.run.progress import ProgressBoard
 from tokenmill.store.manifest import Attempt, Counts, FileEntry
 
@@ -30,12 +31,7 @@ def said(store: MemoryStore) -> AgentState | None:
 
 
 def beat_into(store: MemoryStore) -> HeartBeat:
-    return HeartBeat(store, AGENT, ATTEMPT, {"tokenmill": "1"})
-
-
-@pytest.fixture(autouse=True)
-def fast_heart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "BEAT_SECONDS_ALONE", 0.01)
+    return HeartBeat(store, AGENT, ATTEMPT, {"tokenmill": "1"}, beat_seconds=0.01)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -126,3 +122,22 @@ def test_what_cannot_be_read_is_no_state() -> None:
         b'{"agent": "a", "counter": -1}',
     ):
         assert parse_state(data) is None
+
+
+@pytest.mark.parametrize(
+    ("num_agents", "num_bytes", "patience", "wanted"),
+    [
+        (None, 10**12, None, 2.0),
+        (2, 1 << 20, None, 2.0),
+        (2, 10**9, None, 5.0),
+        (10, 10**12, None, 20.0),
+        (100, 1 << 20, None, 10.0),
+        (2, 10**12, 3.0, 1.0),
+        (None, 1, 300.0, 100.0),
+    ],
+)
+def test_agents_of_small_jobs_are_missed_sooner(
+    num_agents: int | None, num_bytes: int, patience: float | None, wanted: float
+) -> None:
+    share = None if num_agents is None else AgentShare(0, num_agents)
+    assert beat_seconds_for(share, num_bytes, patience) == wanted

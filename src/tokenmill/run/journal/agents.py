@@ -1,8 +1,8 @@
 """Agents: their names, their heartbeats in `work/agents/AGENT.json`, and which of them are gone.
 
 Clocks of different machines are never compared. An agent counts as gone if its counter did not
-change in three looks, each at least 20 s apart by this process's monotonic clock. An outage of the
-store or of this process does not count as a look.
+change in three looks, each at least as far apart as its beats by this process's monotonic clock. An
+outage of the store or of this process does not count as a look.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ FOLDER = "work/agents"
 MAX_STATE_BYTES = 1 << 20
 MAX_ITEMS = 1000
 """The most items that a beat names."""
-BEAT_SECONDS = 20.0
-BEAT_SECONDS_ALONE = 2.0
-"""The time between beats of a process that is not one of many."""
+LEAST_BEAT_SECONDS = 2.0
+MOST_BEAT_SECONDS = 20.0
 LAST_BEAT_SECONDS = 5.0
 """How long an agent waits until its last beat is stored."""
-LOOK_SECONDS = 20.0
 LOOKS_UNTIL_SILENT = 3
+MOST_PATIENCE_SECONDS = 3600.0
+BYTES_PER_SECOND = 10_000_000
+"""What an agent reads at least, on most machines."""
+BEATS_PER_SECOND = 10
+"""Beats of all agents together, so that many small shares do not flood the store."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}-[0-9a-f]{8}")
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Text = Annotated[str, Meta(max_length=1000)]
@@ -59,6 +62,21 @@ def place_of(agent: str) -> str:
 
 
 _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+def beat_seconds_for(share: AgentShare | None, num_bytes: int, patience: float | None) -> float:
+    """Return the time between beats of an agent, and between its looks at others.
+
+    A third of `patience`. By default a tenth of the time that its share of the input bytes takes,
+    between 2 and 20 s; 2 s for a process that is not one of many.
+    """
+    if patience is not None:
+        return patience / LOOKS_UNTIL_SILENT
+    if share is None:
+        return LEAST_BEAT_SECONDS
+    expected = num_bytes / share.count / BYTES_PER_SECOND
+    wanted = max(expected / 10, share.count / BEATS_PER_SECOND, LEAST_BEAT_SECONDS)
+    return min(wanted, MOST_BEAT_SECONDS)
 
 
 class Tallies(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +122,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """How long the agent has been running."""
     clock: _Seconds = 0
     """Seconds since 1970 by the agent's clock. Only for display."""
-    beat_seconds: _Seconds = BEAT_SECONDS
+    beat_seconds: _Seconds = MOST_BEAT_SECONDS
     """The time between two beats."""
     versions: dict[_Text, _Text] = {}
     attempt: Attempt | None = None
@@ -177,13 +195,13 @@ class HeartBeat:
         attempt: Attempt,
         versions: dict[str, str],
         *,
-        one_of_many: bool = False,
+        beat_seconds: float = LEAST_BEAT_SECONDS,
         alone: bool = False,
     ) -> None:
         self.tallies = Tallies(alone=alone)
         """The contents of the next beat. Any thread may replace the object."""
         self.attempt = attempt
-        self._beat_seconds = BEAT_SECONDS if one_of_many else BEAT_SECONDS_ALONE
+        self._beat_seconds = beat_seconds
         self._store, self._agent, self._versions = store, agent, versions
         self._started = time.monotonic()
         self._counter, self._left = 0, ""
@@ -252,7 +270,9 @@ class HeartBeat:
 
 @dataclass(slots=True)
 class _Seen:
-    counter: int = -1
+    counter: int
+    looked_at: float
+    """When the counter was first seen, or last looked at after a pause as long as its beats."""
     unchanged_looks: int = 0
     has_changed: bool = False
     left: bool = False
@@ -266,16 +286,23 @@ class Watch:
     """An agent's view of the other agents. With `alone`, all of them are known to have ended."""
 
     def __init__(
-        self, store: ObjectStore, agent: str, clock: Callable[[], float], *, alone: bool
+        self,
+        store: ObjectStore,
+        agent: str,
+        clock: Callable[[], float],
+        *,
+        look_seconds: float,
+        alone: bool,
     ) -> None:
         self._store, self._agent, self._clock, self._alone = store, agent, clock, alone
+        self.look_seconds = look_seconds
         self.owners: set[str] = set()
         """Agents that hold items: they are watched even if they are not listed."""
         self._seen: dict[str, _Seen] = {}
         self._past: set[str] = set()
         self._first: frozenset[str] = frozenset()
         """Agents that were there when this one started."""
-        self._next_look = clock() + LOOK_SECONDS
+        self._next_look = clock() + look_seconds
         if alone:
             return
         self._read()
@@ -314,23 +341,29 @@ class Watch:
         except StorageError:
             return  # an outage is no look
         finally:
-            self._next_look = self._clock() + LOOK_SECONDS
+            self._next_look = self._clock() + self.look_seconds
 
     def _read(self) -> None:
         for agent, state in read_states(self._store, {*self._seen, *self.owners}):
             if agent != self._agent:
-                self._note(agent, state.counter if state else -1, bool(state and state.left))
+                self._note(agent, state)
 
-    def _note(self, agent: str, counter: int, left: bool) -> None:
+    def _note(self, agent: str, state: AgentState | None) -> None:
+        counter, now = state.counter if state else -1, self._clock()
+        left = bool(state and state.left)
         seen = self._seen.get(agent)
         if seen is None:
-            self._seen[agent] = _Seen(counter, left=left)
+            self._seen[agent] = _Seen(counter, now, left=left)
             return
         seen.left = left
         if counter != seen.counter:
             seen.counter, seen.unchanged_looks, seen.has_changed = counter, 0, True
+            seen.looked_at = now
             self._past.discard(agent)  # it is alive: two agents share a place
             return
+        if state and now - seen.looked_at < min(state.beat_seconds, MOST_PATIENCE_SECONDS):
+            return  # its next beat is not due
+        seen.looked_at = now
         seen.unchanged_looks += 1
         if seen.is_gone and not seen.has_changed and agent in self._first:
             self._past.add(agent)

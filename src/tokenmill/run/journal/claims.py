@@ -23,7 +23,14 @@ import msgspec
 
 from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import EngineError, TokenmillError
-from tokenmill.run.journal.agents import HeartBeat, Watch, is_agent, new_agent, states
+from tokenmill.run.journal.agents import (
+    LEAST_BEAT_SECONDS,
+    HeartBeat,
+    Watch,
+    is_agent,
+    new_agent,
+    states,
+)
 from tokenmill.run.launch import AgentShare
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.manifest import Attempt
@@ -71,12 +78,14 @@ class Claims:
         clock: Callable[[], float],
         *,
         share: AgentShare | None = None,
+        look_seconds: float = LEAST_BEAT_SECONDS,
         alone: bool = False,
     ) -> None:
         self._store, self._agent, self._items = store, agent, items
         self._content = canonical_json(_Claim(agent))
         self._random = random.Random(agent)  # noqa: S311 - an order, not a secret
-        self._watch = Watch(store, agent, clock, alone=alone)
+        self._watch = Watch(store, agent, clock, look_seconds=look_seconds, alone=alone)
+        self.look_seconds = look_seconds
         self._is_one_of_many = share is not None
         if share is None and not self._watch.others:
             share = AgentShare(0, 1)
@@ -340,16 +349,20 @@ def present(
     versions: dict[str, str],
     *,
     share: AgentShare | None,
+    beat_seconds: float,
     alone: bool,
 ) -> Iterator[tuple[Claims, HeartBeat]]:
     """Register this process as an agent until the block ends.
 
-    Set `alone` if this process is the only one that holds the lock of the output.
+    `beat_seconds` is the time between its beats, and between its looks at other agents. Set
+    `alone` if this process is the only one that holds the lock of the output.
     """
     agent = new_agent(share)
-    beat = HeartBeat(store, agent, attempt, versions, one_of_many=share is not None, alone=alone)
+    beat = HeartBeat(store, agent, attempt, versions, beat_seconds=beat_seconds, alone=alone)
     alone = alone and all(state.host == socket.gethostname() for state in states(store))
-    claims = Claims(store, agent, items, time.monotonic, share=share, alone=alone)
+    claims = Claims(
+        store, agent, items, time.monotonic, share=share, look_seconds=beat_seconds, alone=alone
+    )
     beat.begin()
     try:
         yield claims, beat

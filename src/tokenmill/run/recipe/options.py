@@ -294,6 +294,13 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         about("file of metrics for Prometheus, such as corpus.prom", metavar="FILE"),
     ] = None
+    patience: Annotated[
+        Annotated[float, Meta(ge=1, le=3600)] | None,
+        about(
+            "seconds after which others take over the work of a silent agent (default: 6 to 60, "
+            "more for more input); more on slow file systems"
+        ),
+    ] = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
