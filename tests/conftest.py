@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from tokenmill.encode import exactness
+from tokenmill.encode import engine_ranking, exactness
 from tokenmill.encode.adversarial import adversarial_texts
 
 pytest_plugins = ["cloud_kit.s3_fixtures", "slurm_fixtures"]
@@ -76,6 +76,18 @@ def short_exams(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(
                 exactness, "adversarial_texts", lambda specials: adversarial_texts(specials)[:600]
             )
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engines_for_small_inputs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Builds in this process take the engines of large inputs, although tests have small ones.
+
+    Modules that have `REFERENCE_FOR_SMALL` take the reference, as do builds in other processes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not hasattr(request.module, "REFERENCE_FOR_SMALL"):
+            patch.setattr(engine_ranking, "SMALL_BYTES", -1)
         yield
 
 

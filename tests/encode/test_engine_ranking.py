@@ -57,6 +57,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
+REFERENCE_FOR_SMALL = True
+
+
 def set_versions(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     """What is said to be installed."""
     monkeypatch.setattr(engine_ranking, "installed_version", versions.__getitem__)
@@ -69,6 +72,21 @@ def test_the_table_ranks_what_is_exact_for_a_tokenizer(installed: set[str]) -> N
     order = ("native", "fastokens", "memo", "reference")
     expected = Candidates(names, {"memo": NOT_LOCAL}, order=order)
     assert rank_engines(LLAMA_FILE, True) == expected
+
+
+def test_inputs_that_an_audit_would_encode_whole_go_to_the_reference(installed: set[str]) -> None:
+    for file in (BYTE_LEVEL_FILE, LLAMA_FILE):
+        small = rank_engines(file, False, num_bytes=3_000_000)
+        assert (small.names, small.remarks) == (("reference",), {})
+    assert rank_engines(BYTE_LEVEL_FILE, False, num_bytes=3_000_001).names[0] == "fastokens"
+    assert rank_engines(BYTE_LEVEL_FILE, False, "native", num_bytes=1).names == ("native",)
+
+
+def test_compiled_code_comes_first_where_it_saves_more_than_its_compilation_takes(
+    installed: set[str],
+) -> None:
+    first = [rank_engines(LLAMA_FILE, True, num_bytes=n).names[0] for n in (2**25, 2**25 + 1)]
+    assert first == ["fastokens", "native"]
 
 
 def test_an_engine_that_the_gate_refuses_is_left_out_with_the_reason(installed: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
+from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.exactness import audit_share, excluded_error_rate
+from tokenmill.encode.exactness import WHOLE_BYTES, audit_share, excluded_error_rate
 from tokenmill.reports.contents import audited_text, stored_run
 from tokenmill.run.executor import Receipt
 from tokenmill.run.running import audit_of
@@ -168,3 +170,17 @@ def test_nothing_is_excluded_where_attempts_drew_by_different_shares() -> None:
     assert not audit_of([receipt(0.1, 20), receipt(0.2, 39)])
     assert not audit_of([receipt(0.1, 0)])
     assert not audit_of([])
+
+
+def test_the_reference_encodes_a_small_corpus_itself_unless_an_audit_is_asked_for(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_ranking, "SMALL_BYTES", WHOLE_BYTES)
+    write_corpus(tmp_path / "data", num_files=1, per_file=30)
+    build = partial(tokenmill.build, tmp_path / "data", tokenizer_path, workers=1)
+    alone = build(tmp_path / "alone").run
+    assert (alone.engine, alone.calibrated_texts, alone.audited_documents) == ("reference", 0, 0)
+    compared = build(tmp_path / "compared", audit_share=0.5).run
+    assert compared.engine != "reference"
+    assert compared.calibrated_texts > 600
+    assert 5 < compared.audited_documents < 25

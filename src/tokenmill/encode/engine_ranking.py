@@ -7,9 +7,12 @@
     memo         the reference with a cache of its answers, if texts can be cut at spaces
     reference    everything else
 
-The choice depends only on the tokenizer and the installed packages, never on a measurement, so
-every machine chooses the same engine. Calibration can veto it; the next one is then tried
-(`first_exact`).
+Small inputs go to the reference: an audit would encode all of it again, and no engine must load.
+Somewhat larger ones go to engines that need no compilation, which takes seconds on a new machine.
+
+The choice depends only on the tokenizer, the size of the inputs and the installed packages, never
+on a measurement, so every machine chooses the same engine. Calibration can veto it; the next one is
+then tried (`first_exact`).
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from tokenmill.encode.engines.native.gate import (
 )
 from tokenmill.encode.engines.wrappers import ComposingEngine, RoutedEngine
 from tokenmill.encode.exactness import (
+    WHOLE_BYTES,
     CalibrationVetoError,
     check_engine,
     examine,
@@ -60,6 +64,10 @@ OBJECTIONS = {"fastokens": fastokens_objection}
 ENGINES = (*OBJECTIONS, NATIVE, MEMO, REFERENCE)
 FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
 """Native is the fastest here: see `docs/reference/tokenizers.md`, measured by `bench/kinds.py`."""
+SMALL_BYTES = WHOLE_BYTES
+COMPILED_FROM_BYTES = 32 << 20
+"""Up to this size, compiled code saves less time than its first compilation takes."""
+LARGE = 1 << 62
 
 
 class _Splitting(msgspec.Struct):
@@ -93,17 +101,22 @@ class Candidates:
         return {name: self.objections[name] for name in before if name in told}
 
 
-def rank_engines(file: TokenizerFile, control_tokens: bool, wanted: str = "auto") -> Candidates:
-    """Rank the engines that are exact for a tokenizer.
+def rank_engines(
+    file: TokenizerFile, control_tokens: bool, wanted: str = "auto", num_bytes: int | None = None
+) -> Candidates:
+    """Rank the engines that are exact for a tokenizer, for inputs of a size if it is given.
 
     Raises:
         UserError: `wanted` is not installed or not exact for this tokenizer.
     """
+    size = LARGE if num_bytes is None else num_bytes
+    if wanted == "auto" and size <= SMALL_BYTES and not KINDS[file.kind].is_slow:
+        return Candidates((REFERENCE,), {}, order=(REFERENCE,))
     tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
     installable: set[str] = set()
     falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
-    order = FOR_SENTENCEPIECE if falls_back else ENGINES
+    order = FOR_SENTENCEPIECE if falls_back and size > COMPILED_FROM_BYTES else ENGINES
     for name in order:
         if objection := _objection_if_readable(name, file, tokenizer, control_tokens):
             objections[name] = objection

@@ -69,7 +69,7 @@ class Running(Generic[R]):
         reused = ledger.reused(task.resources.num_workers)
         task.begin(workspace)
         with ThreadPoolExecutor(1, "calibration") as background:
-            self.exam = background.submit(task.examine)
+            self.exam = background.submit(task.examine, self._engines)
             fingerprint = background.submit(task.fingerprint)
             engine = self._run_units()
         if workspace.is_complete():
@@ -108,7 +108,6 @@ class Running(Generic[R]):
         If calibration rejects an engine, the next one takes over. Returns "" if other agents took
         this agent for dead, published the dataset, and removed its working files.
         """
-        engines = (self.ledger.engine,) if self.ledger.engine else self.task.job.engines
         on_engine = self.events.on_engine
 
         def tell(name: str, veto: CalibrationVetoError) -> None:
@@ -122,11 +121,16 @@ class Running(Generic[R]):
                     self._run_all(self._phase(name), claims)
                     return name
 
-                return with_first_exact(engines, run_all, tell)
+                return with_first_exact(self._engines, run_all, tell)
         except StorageError:
             if not self.workspace.is_complete():
                 raise
         return ""
+
+    @property
+    def _engines(self) -> tuple[str, ...]:
+        """The engines to try: that of earlier attempts, if they have results."""
+        return (self.ledger.engine,) if self.ledger.engine else self.task.job.engines
 
     @contextlib.contextmanager
     def _presence(self) -> Iterator[Claims]:

@@ -191,8 +191,11 @@ class Task(ABC, Generic[R]):
         """The reference, which defines the results of engines."""
 
     @abstractmethod
-    def examine(self) -> Exam:
-        """Return the exam that the engine of every worker must pass. Called in a thread."""
+    def examine(self, engines: Sequence[str]) -> Exam:
+        """Return the exam that the engine of every worker must pass. Called in a thread.
+
+        `engines` are those that may run, first to last.
+        """
 
     @property
     def local_engine(self) -> Callable[[], Engine | None] | None:

@@ -154,7 +154,7 @@ class CountTask(Task[CountReport]):
         compiled = frozenset() if engine == LIBRARY else frozenset({"numba", "python"})
         return super().deciding("") | compiled
 
-    def examine(self) -> Exam:
+    def examine(self, engines: Sequence[str]) -> Exam:
         texts = [*adversarial_texts(()), *self.sample]
         return Exam(texts, self.encoder.encode(texts))
 

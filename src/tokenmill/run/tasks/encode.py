@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,8 +12,8 @@ import msgspec
 from tokenmill.core.errors import DataError, UserError
 from tokenmill.encode.boundary_policy import BoundaryTokens, resolve_boundary_tokens
 from tokenmill.encode.engine import Encoder, Engine, Reference
-from tokenmill.encode.engine_ranking import Candidates, rank_engines
-from tokenmill.encode.exactness import Exam, examine
+from tokenmill.encode.engine_ranking import REFERENCE, Candidates, rank_engines
+from tokenmill.encode.exactness import Exam, answers, examine
 from tokenmill.encode.fingerprint import fingerprint_of
 from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import require_harmless, unknown_step
@@ -21,7 +21,7 @@ from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import load_tokenizer_file
 from tokenmill.read.source import Access, Source
 from tokenmill.read.sources import commits_of, list_sources
-from tokenmill.read.units import choose_unit_bytes, count_units
+from tokenmill.read.units import choose_unit_bytes, count_units, decompressed_bytes
 from tokenmill.run.agreement import agree_on_finished
 from tokenmill.run.chat import chat_policies, conversations_of
 from tokenmill.run.executor import Executor
@@ -91,7 +91,9 @@ class TokenizerTask(Task[R]):
     def local_engine(self) -> Callable[[], Engine | None] | None:
         return self.reference.twin if KINDS[self.file.kind].is_described else None
 
-    def examine(self) -> Exam:
+    def examine(self, engines: Sequence[str]) -> Exam:
+        if (*engines,) == (REFERENCE,) and not KINDS[self.file.kind].may_vary:
+            return answers(self.reference, [])
         return examine(self.reference, self.sample)
 
     def begin(self, workspace: Workspace) -> None:
@@ -130,7 +132,9 @@ class EncodeTask(TokenizerTask[BuildReport]):
         refuse_output_inside(sources, recipe.out)
         candidates = Candidates((), {})  # a complete dataset does not need the named engine
         with contextlib.suppress(UserError):
-            candidates = rank_engines(file, control, recipe.encode.engine)
+            is_audited = recipe.limits.audit_share is not None
+            num_bytes = None if is_audited else sum(map(decompressed_bytes, sources))
+            candidates = rank_engines(file, control, recipe.encode.engine, num_bytes)
         is_slow, policies, fields = KINDS[file.kind].is_slow, recipe.policies, recipe.read.fields
         if isinstance(executor, WorkerPool):
             unit_bytes = choose_unit_bytes(sources, slow=is_slow)
