@@ -27,8 +27,8 @@ from tokenmill.read.tokens.columns import id_column
 from tokenmill.read.tokens.indexes import (
     datatrove_dtype,
     datatrove_file,
-    megatron_dtype,
     megatron_file,
+    megatron_header,
 )
 from tokenmill.read.tokens.options import AdoptOptions
 from tokenmill.read.tokens.pieces import TokenFile, flat_pieces, mapped, split_after
@@ -161,7 +161,7 @@ def _dtype_of(source: Source, chosen: str, largest_id: int) -> np.dtype[np.integ
     if chosen != "auto":
         return np.dtype(chosen).newbyteorder("<")
     if source.format == "megatron":
-        return megatron_dtype(path.with_suffix(".idx"))
+        return megatron_header(path.with_suffix(".idx"))[0]
     if source.format == "datatrove":
         noted = datatrove_dtype(path.with_name(f"{path.name}.metadata"))
         if noted is not None:

@@ -33,7 +33,7 @@ def megatron_file(source: Source) -> TokenFile:
         UserError: its sequences have modes, as those of several kinds of data.
     """
     index = Path(source.location).with_suffix(".idx")
-    dtype = megatron_dtype(index)
+    dtype, _, _ = megatron_header(index)
     return _indexed(source, dtype, index, lambda: _megatron_ranges(index, dtype.itemsize))
 
 
@@ -43,7 +43,7 @@ def datatrove_file(source: Source, dtype: np.dtype[np.integer], index: Path) -> 
     Raises:
         DamagedInputError: the documents of the index are not the file from its start to its end.
     """
-    file = _indexed(source, dtype, index, lambda: _datatrove_ranges(index, dtype.itemsize))
+    file = _indexed(source, dtype, index, lambda: _datatrove_ranges(index))
     if file.plain_dtype is None:
         why = f"its documents end at id {file.num_tokens}, and the file does not"
         raise damaged(index, why)
@@ -85,19 +85,19 @@ def _checked(batches: Iterable[Ranges], index: Path, num_ids: int) -> Iterator[R
         yield ranges
 
 
-def _datatrove_ranges(index: Path, token_bytes: int) -> Iterator[Ranges]:
+def _datatrove_ranges(index: Path) -> Iterator[Ranges]:
     """Yield one range for each document. The index holds their ends: u64, in ids, without a 0."""
     all_stops, done = mapped(index, np.dtype("<u8")), 0
     for first in range(0, len(all_stops), AT_ONCE):
         stops = all_stops[first : first + AT_ONCE].astype(np.int64)
         starts = np.append(done, stops[:-1])
-        yield Ranges(starts, stops - starts, stops - done, starts * token_bytes)
+        yield Ranges(starts, stops - starts, stops - done)
         done = int(stops[-1])
 
 
 def _megatron_ranges(index: Path, token_bytes: int) -> Iterator[Ranges]:
     """Yield one range for each sequence of the next documents."""
-    _, num_sequences, num_bounds = _header(index)
+    _, num_sequences, num_bounds = megatron_header(index)
     data, start = mapped(index, np.dtype(np.uint8)), HEADER.size
     all_lengths = np.frombuffer(data, "<i4", num_sequences, start)
     all_places = np.frombuffer(data, "<i8", num_sequences, start + 4 * num_sequences)
@@ -114,25 +114,17 @@ def _megatron_ranges(index: Path, token_bytes: int) -> Iterator[Ranges]:
         places = all_places[sequences].astype(np.int64)
         if (places % token_bytes).any():
             raise damaged(index, f"a sequence begins between two ids of {token_bytes} bytes")
-        stops = np.cumsum(lengths)
-        ends = np.append(0, stops)[bounds - bounds[0]]
-        filled = np.searchsorted(stops, ends[:-1], side="right")
-        positions = np.append(places, 0)[filled]  # of the first sequence with ids
-        yield Ranges(places // token_bytes, lengths, ends[1:], positions)
+        ends = np.append(0, np.cumsum(lengths))[bounds - bounds[0]]
+        yield Ranges(places // token_bytes, lengths, ends[1:])
 
 
-def megatron_dtype(index: Path) -> np.dtype[np.integer]:
-    """Return the dtype of the ids of a pair, after a check of the sizes that its header names.
+def megatron_header(index: Path) -> tuple[np.dtype[np.integer], int, int]:
+    """Return the dtype of ids, the number of sequences, and the length of the list of documents.
 
     Raises:
-        DamagedInputError: the index is damaged.
-        UserError: its sequences have modes, as those of several kinds of data.
+        DamagedInputError: the header is damaged, or does not fit the size of the index.
+        UserError: the sequences have modes, as those of several kinds of data.
     """
-    return _header(index)[0]
-
-
-def _header(index: Path) -> tuple[np.dtype[np.integer], int, int]:
-    """Return the dtype, the number of sequences, and the length of the list of documents."""
     size = index.stat().st_size
     if size < HEADER.size:
         raise damaged(index, f"it has {size} bytes; the header alone has {HEADER.size}")

@@ -69,14 +69,14 @@ class Ranges(NamedTuple):
     """Shape (n,)."""
     ends: Int64Array
     """Shape (m,): one past the last id of each document, counted in the ids of these ranges."""
-    positions: Int64Array
-    """Shape (m,); see `Piece`."""
 
 
 def gathered(ids: Ids, batches: Iterable[Ranges]) -> Iterator[Piece]:
     """Yield the ids of ranges; `ids` are those of the whole file, shape (num_tokens,)."""
-    for starts, lengths, ends, positions in batches:
+    for starts, lengths, ends in batches:
         stops = np.cumsum(lengths)
+        filled = np.searchsorted(stops, np.append(0, ends[:-1]), side="right")
+        positions = np.append(starts, 0)[filled] * ids.itemsize  # of the first range with ids
         total, done = int(lengths.sum()), 0
         if not total:
             yield Piece(ids[:0], ends, positions)
