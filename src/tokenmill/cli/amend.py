@@ -101,10 +101,9 @@ examples:
 def leg_facts(state: LoaderState, out: str) -> Iterator[tuple[str, str]]:
     """The legs of a run, each in a line."""
     from tokenmill.load.leg_texts import describe_leg
-    from tokenmill.load.legs import legs_of
 
     yield "state", f"{out}, at step {state.step:,}"
-    for leg in legs_of(state):
+    for leg in state.all_legs:
         yield f"step {leg.first_step:,}", describe_leg(state, leg)
 
 

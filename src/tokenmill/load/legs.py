@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,19 +40,16 @@ def given_by(state: LoaderState) -> list[Given]:
     if "curriculum" in state.progress:
         hint = "a curriculum changes by its phases: Curriculum.change"
         raise UserError("cannot amend the run of a curriculum", hint=hint)
-    given: list[Given] = []
-    numbers = list(range(len(state.sources)))
-    if state.legs:
-        given, numbers = state.legs[-1].given, state.legs[-1].sources
-        if state.legs[-1].first_step == state.step:
-            return given
+    last = state.last
+    if state.legs and last.first_step == state.step:
+        return last.given
     if state.progress.get("step", state.step) != state.step:
         why = f"it ended at step {state.progress['step']}, before step {state.step}"
         raise UserError("the mixture of the state has ended", why=why)
     if not {"lags", "rows"} & state.progress.keys():
         hint = "load it into its loader, and save it again"
         raise UserError("the state does not say what was given before its step", hint=hint)
-    return given_after(given, numbers, state.progress)
+    return given_after(last.given, last.sources, state.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,7 @@ def sources_of(state: LoaderState) -> list[LegSource]:
     Raises:
         UserError: the state contradicts itself.
     """
-    order, count = state.order, len(state.present)
-    epochs = state.epochs or [1] * count
+    order, count, epochs = state.order, len(state.present), state.last.epochs
     if not order.shares:
         return [LegSource(state.present[0], None, epochs[0])]
     lists = state.present, order.points, epochs, order.tokens or [None] * count
@@ -212,10 +208,9 @@ def amended(
     if shares is not None:
         sources = with_shares(sources, shares)
     given = given_by(state)
-    legs = legs_of(state)
-    legs[-1] = msgspec.structs.replace(legs[-1], ranks=state.ranks, given=[])
-    if legs[-1].first_step == state.step:
-        legs.pop()
+    *legs, last = state.all_legs
+    if last.first_step < state.step:
+        legs.append(msgspec.structs.replace(last, ranks=state.ranks, given=[]))
     table = list(state.sources)
     numbers: list[int] = []
     for source in sources:
@@ -224,26 +219,24 @@ def amended(
         numbers.append(number)
     if global_batch is not None:
         check_ramp(global_batch.points)
-    order = _order_of(state, sources, when_one_ends)
     new = Leg(
         first_step=state.step,
         sources=numbers,
         epochs=[source.epochs for source in sources],
         global_batch=global_batch or state.global_batch,
-        order=order,
+        order=_order_of(state, sources, when_one_ends),
         given=given,
         ranks=state.ranks,
         set_shares=set_shares,
     )
-    return msgspec.structs.replace(
-        state,
-        sources=table,
-        epochs=new.epochs,
-        global_batch=new.global_batch,
-        order=order,
-        progress={},
-        legs=[*legs, new],
-    )
+    return _with_legs(state, [*legs, new], sources=table, progress={})
+
+
+def _with_legs(state: LoaderState, legs: list[Leg], **changes: Any) -> LoaderState:
+    """Return a state with other legs, of which it describes the last one, and other changes."""
+    last = legs[-1]
+    described = {"epochs": last.epochs, "global_batch": last.global_batch, "order": last.order}
+    return msgspec.structs.replace(state, legs=legs, **described, **changes)
 
 
 def _order_of(
@@ -267,22 +260,6 @@ def _order_of(
         when_one_ends or state.order.when_one_ends or "stop",
         [source.share or [] for source in sources],
         [source.tokens for source in sources],
-    )
-
-
-def legs_of(state: LoaderState) -> list[Leg]:
-    """Return all legs of a run; a run that was never amended has one."""
-    return list(state.legs) or [_only_leg(state)]
-
-
-def _only_leg(state: LoaderState) -> Leg:
-    return Leg(
-        first_step=0,
-        sources=[*range(len(state.sources))],
-        epochs=state.epochs or [1] * len(state.sources),
-        global_batch=state.global_batch,
-        order=state.order,
-        ranks=state.ranks,
     )
 
 
@@ -315,24 +292,15 @@ def _number_in(table: Sequence[SourceState], source: SourceState, taken: Sequenc
 def at_step(state: LoaderState, step: int, ranks: int) -> LoaderState:
     """Return the state of an amended run at another step, without progress."""
     legs = [leg for leg in state.legs if leg.first_step <= step]
-    last, sources = legs[-1], state.sources
-    is_first = len(legs) == 1 and last.sources == [*range(len(last.sources))]
-    if is_first and not last.set_shares:  # before all amendments
-        legs, sources = [], sources[: len(last.sources)]
-    return msgspec.structs.replace(
-        state,
-        step=step,
-        global_batch=last.global_batch,
-        sources=sources,
-        order=last.order,
-        progress={},
-        epochs=last.epochs,
-        ranks=ranks,
-        legs=legs,
-    )
+    found = _with_legs(state, legs, step=step, ranks=ranks, progress={})
+    count = len(legs[0].sources)
+    if len(legs) == 1 and legs[0].sources == [*range(count)] and not legs[0].set_shares:
+        # before all amendments
+        return msgspec.structs.replace(found, legs=[], sources=state.sources[:count])
+    return found
 
 
 def with_epochs(state: LoaderState, epochs: list[int | None]) -> LoaderState:
     """Return an amended state whose last leg ends after other epochs."""
     last = msgspec.structs.replace(state.legs[-1], epochs=epochs)
-    return msgspec.structs.replace(state, epochs=epochs, legs=[*state.legs[:-1], last])
+    return _with_legs(state, [*state.legs[:-1], last])

@@ -101,10 +101,9 @@ def position_in(
             hint="pack the whole dataset, and let the curriculum finish its epoch",
         )
     given = given_by(state)
-    numbers = state.legs[-1].sources if state.legs else range(len(state.sources))
     found: dict[int, tuple[Dataset, Plan]] = {}
     problems: list[UserError] = []
-    for each in numbers:
+    for each in state.last.sources:
         try:
             found[each] = open_source(state.sources[each], known)
             _shard_numbers(known[0], *found[each])

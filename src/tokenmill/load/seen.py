@@ -100,9 +100,9 @@ class Seen:
 
     def ranks_at(self, step: int) -> int:
         """Return the number of ranks at a step."""
-        legs = [leg for leg in self.state.legs if leg.first_step <= step]
-        is_present = len(legs) == len(self.state.legs)
-        return self.state.ranks if is_present else legs[-1].ranks
+        if step >= self.state.last.first_step:
+            return self.state.ranks
+        return [leg for leg in self.state.legs if leg.first_step <= step][-1].ranks
 
     def _legs(self) -> Iterator[tuple[Any, Sequence[int], int | None]]:
         """Yield the schedule of each leg, the numbers of its sources, and the step it ends at."""

@@ -20,7 +20,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.leg_texts import describe_leg
-from tokenmill.load.legs import legs_of, name_of
+from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.steps.state import LoaderState
 from tokenmill.packing.given_segments import GivenSegments, ShardSegments
@@ -52,7 +52,7 @@ def provenance_of(
         VerificationError: a plan or a dataset is damaged.
     """
     seen = Seen(state, datasets)
-    numbers = sorted({number for leg in legs_of(state) for number in leg.sources})
+    numbers = sorted({number for leg in state.all_legs for number in leg.sources})
     sources = [_source(seen, number) for number in numbers]
     homes: dict[str, tuple[Dataset, list[tuple[_Source, int]]]] = {}
     for source in sources:
@@ -68,7 +68,7 @@ def provenance_of(
     found = GivenData(
         step=state.step,
         amount=Amount(),
-        legs=[(leg.first_step, describe_leg(state, leg)) for leg in legs_of(state)],
+        legs=[(leg.first_step, describe_leg(state, leg)) for leg in state.all_legs],
         sources=[source.given for source in sources],
         datasets=[_described(root) for root in roots],
         inputs=[],
@@ -109,7 +109,7 @@ def _source(seen: Seen, number: int) -> _Source:
     reader, state = seen.batches.reader(number), seen.state.sources[number]
     dataset, plan = reader.dataset, reader.plan
     rows = sum(seen.rows[number])
-    legs = legs_of(seen.state)
+    legs = seen.state.all_legs
     given = GivenSource(
         name=name_of(state),
         dataset=state.dataset,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tokenmill.encode.engine import Reference
 from tokenmill.load.leg_texts import describe_leg
-from tokenmill.load.legs import legs_of, name_of
+from tokenmill.load.legs import name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.steps.state import LoaderState
 from tokenmill.reports.sequence import SequenceView, decoded_sequence
@@ -54,7 +54,7 @@ class Steps:
 
     def leg_at(self, step: int) -> str:
         """Return the leg of a step in words."""
-        legs = [leg for leg in legs_of(self.state) if leg.first_step <= step]
+        legs = [leg for leg in self.state.all_legs if leg.first_step <= step]
         return f"leg from step {legs[-1].first_step:,}: {describe_leg(self.state, legs[-1])}"
 
     def rows(self, step: int, ranks: int | None = None) -> list[StepRow]:

@@ -103,11 +103,27 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """All legs of an amended run; else empty."""
 
     @property
+    def all_legs(self) -> list[Leg]:
+        """All legs; a run that was never amended has one."""
+        only = Leg(
+            first_step=0,
+            sources=[*range(len(self.sources))],
+            epochs=self.epochs or [1] * len(self.sources),
+            global_batch=self.global_batch,
+            order=self.order,
+            ranks=self.ranks,
+        )
+        return self.legs or [only]
+
+    @property
+    def last(self) -> Leg:
+        """The leg that the run is in."""
+        return self.all_legs[-1]
+
+    @property
     def present(self) -> list[SourceState]:
         """The sources of the last leg."""
-        if not self.legs:
-            return self.sources
-        return [self.sources[number] for number in self.legs[-1].sources]
+        return [self.sources[number] for number in self.last.sources]
 
 
 def describe_plan(dataset: Dataset, plan: Plan, name: str = "") -> SourceState:
