@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.spans import SpanEncoder
+from tokenmill.encode.token_bytes import Token, tokens_of
 from tokenmill.encode.tokenizer import TokenizerFile
 
 
@@ -30,45 +32,38 @@ def byte_level() -> Reference:
     return HuggingFaceReference(as_file(byte_level_json()), False)
 
 
-def trimmed() -> Reference:
-    tokenizer = byte_level_json(normalizer={"type": "NFC"}, post_processor=BYTE_LEVEL)
-    return HuggingFaceReference(as_file(tokenizer), False)
+def file_of(name: str) -> TokenizerFile:
+    if name.endswith("tiktoken"):
+        pytest.importorskip("tiktoken")
+    return FILES[name]() if name in FILES else trained(name)
 
 
-def llama() -> Reference:
-    return HuggingFaceReference(as_file(sentencepiece_json()), False)
-
-
-def sentencepiece() -> Reference:
-    return load_reference(TokenizerFile("sentencepiece", sentencepiece_model()), False)
-
-
-def of_name(name: str) -> Callable[[], Reference]:
-    def load() -> Reference:
-        if name.endswith("tiktoken"):
-            pytest.importorskip("tiktoken")
-        return load_reference(trained(name), False)
-
-    return load
-
-
-REFERENCES = {
-    "byte-level": byte_level,
-    "trimmed offsets": trimmed,
-    "llama": llama,
-    "sentencepiece": sentencepiece,
-    **{name: of_name(name) for name in ("gpt2.tiktoken", "neox", "llama2")},
+FILES: dict[str, Callable[[], TokenizerFile]] = {
+    "byte-level": lambda: as_file(byte_level_json()),
+    "trimmed offsets": lambda: as_file(
+        byte_level_json(normalizer={"type": "NFC"}, post_processor=BYTE_LEVEL)
+    ),
+    "llama": lambda: as_file(sentencepiece_json()),
+    "sentencepiece": lambda: TokenizerFile("sentencepiece", sentencepiece_model()),
 }
 
 
-@pytest.fixture(scope="module", params=REFERENCES)
-def reference(request: pytest.FixtureRequest) -> Reference:
-    return REFERENCES[request.param]()
+@dataclass(frozen=True)
+class Case:
+    """A reference, and what is known of its tokens."""
+
+    reference: Reference
+    tokens: dict[int, Token] | None
+
+    def ranges(self, text: str, spans: CharSpans, shift: int = 0) -> CharSpans:
+        encoder = SpanEncoder(lambda: self.reference, lambda: self.tokens)
+        return encoder.ranges([text], [spans], self.reference.encode([text]), shift)[0]
 
 
-def ranges(reference: Reference, text: str, spans: CharSpans, shift: int = 0) -> CharSpans:
-    encoder = SpanEncoder(lambda: reference)
-    return encoder.ranges([text], [spans], reference.encode([text]), shift)[0]
+@pytest.fixture(scope="module", params=[*FILES, "gpt2.tiktoken", "neox", "llama2"])
+def case(request: pytest.FixtureRequest) -> Case:
+    file = file_of(request.param)
+    return Case(load_reference(file, False), tokens_of(file))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +85,10 @@ def ranges(reference: Reference, text: str, spans: CharSpans, shift: int = 0) ->
     ],
 )
 def test_ranges_of_abc_a_and_e_acute(spans: CharSpans, expected: CharSpans) -> None:
-    assert ranges(byte_level(), "abc aé", spans) == expected
-    assert ranges(byte_level(), "abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
+    for tokens in (None, tokens_of(file_of("byte-level"))):
+        found = Case(byte_level(), tokens).ranges
+        assert found("abc aé", spans) == expected
+        assert found("abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
 
 
 texts = st.text(st.sampled_from("abc  \n'1ä日😀\u0301"), max_size=25)
@@ -104,13 +101,13 @@ spans = st.lists(
 @settings(deadline=None)
 @given(texts, spans, st.integers(0, 2))
 def test_a_token_is_in_a_range_exactly_where_it_shares_a_character_with_a_span(
-    reference: Reference, text: str, spans: CharSpans, shift: int
+    case: Case, text: str, spans: CharSpans, shift: int
 ) -> None:
-    _, starts, stops = reference.encode_with_offsets(text)
+    _, starts, stops = case.reference.encode_with_offsets(text)
     tokens = [set(range(a, b)) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
     marked = {place for start, stop in spans for place in range(start, stop)}
     expected = [i + shift for i, characters in enumerate(tokens) if characters & marked]
-    found = ranges(reference, text, spans, shift)
+    found = case.ranges(text, spans, shift)
     assert [i for start, stop in found for i in range(start, stop)] == expected
     edges = [edge for pair in found for edge in pair]
     assert edges == sorted(set(edges))  # sorted, not empty, and no neighbours touch
@@ -130,6 +127,16 @@ def test_the_reference_is_loaded_for_the_first_span_and_once() -> None:
     found = encoder.ranges(["abc", "a", "b"], [[(0, 3)], [], [(0, 1)]], tokens, 1)
     assert found == [[(1, 2)], [], [(1, 2)]]
     assert len(loaded) == 1
+
+
+def test_no_reference_is_needed_where_the_bytes_of_tokens_are_the_text() -> None:
+    def refuse() -> Reference:
+        raise AssertionError("the bytes say where the tokens are")
+
+    file = file_of("byte-level")
+    encoder = SpanEncoder(refuse, lambda: tokens_of(file))
+    tokens = byte_level().encode(["abc aé", ""])
+    assert encoder.ranges(["abc aé", ""], [[(5, 6)], [(0, 0)]], tokens, 0) == [[(2, 4)], []]
 
 
 def test_a_document_that_an_engine_encoded_otherwise_is_refused_with_its_text() -> None:

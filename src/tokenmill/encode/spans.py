@@ -1,8 +1,14 @@
-"""Convert character spans to token ranges, with the offsets of the reference tokenizer."""
+"""Convert character spans to token ranges.
+
+If the bytes of the tokens, one after another, are the text in UTF-8, they say where each token is.
+Otherwise the reference encodes the text again and says it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,16 +16,34 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import CharSpans, Int64Array, TokenBatch
 from tokenmill.encode.engine import REPORT, Reference
 
+if TYPE_CHECKING:
+    from tokenmill.encode.token_bytes import Token
+
 
 class SpanEncoder:
     """Converts character spans to token ranges.
 
-    The reference is loaded with the first span, because most builds have no spans.
+    What it needs is loaded with the first span, because most builds have no spans. `load_tokens`
+    returns every token by id, or None if they are not known.
     """
 
-    def __init__(self, load_reference: Callable[[], Reference]) -> None:
-        self._load_reference = load_reference
-        self._reference: Reference | None = None
+    def __init__(
+        self,
+        load_reference: Callable[[], Reference],
+        load_tokens: Callable[[], dict[int, Token] | None] = lambda: None,
+    ) -> None:
+        self._load_reference, self._load_tokens = load_reference, load_tokens
+
+    @cached_property
+    def _reference(self) -> Reference:
+        return self._load_reference()
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """The bytes of each token by id; some that no text has where they are unknown or empty."""
+        tokens = self._load_tokens() or {}
+        every = (tokens.get(i) for i in range(max(tokens, default=-1) + 1))
+        return [token.data if token and token.data else b"\xff" for token in every]
 
     def ranges(
         self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch, shift: int
@@ -53,14 +77,33 @@ class SpanEncoder:
 
     def _offsets(self, text: str, tokens: TokenBatch, index: int) -> tuple[Int64Array, Int64Array]:
         """Return the character range of each token of a text: starts and stops."""
-        self._reference = self._reference or self._load_reference()
-        ids, starts, stops = self._reference.encode_with_offsets(text)
         found = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
+        if self._bytes:
+            pieces = [self._bytes[i] for i in found.tolist()]
+            if b"".join(pieces) == text.encode():
+                return places_of(pieces, text)
+        ids, starts, stops = self._reference.encode_with_offsets(text)
         if not np.array_equal(ids, found):
             where = f"text {text[:80]!r}"
             what = "the engine gives ids that differ from the reference"
             raise EngineError(what, where=where, hint=REPORT)
         return starts, stops
+
+
+def places_of(pieces: Sequence[bytes], text: str) -> tuple[Int64Array, Int64Array]:
+    """Return the character range of each piece of a text in UTF-8, none of which is empty.
+
+    A piece that begins or ends inside a character has that whole character. Both arrays have shape
+    (num_pieces,).
+    """
+    lengths = np.array([len(piece) for piece in pieces], np.int64)
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    if text.isascii() or not len(stops):
+        return starts, stops
+    data = np.frombuffer(text.encode(), np.uint8)
+    characters = np.cumsum((data & 0xC0) != 0x80) - 1  # continuation bytes begin none
+    return characters[starts], characters[stops - 1] + 1
 
 
 def token_ranges(spans: CharSpans, starts: Int64Array, stops: Int64Array, shift: int) -> CharSpans:

@@ -30,6 +30,7 @@ from tokenmill.encode.encodings import (
 from tokenmill.encode.engine import Reference, TextError
 from tokenmill.encode.published_encodings import ENCODINGS
 from tokenmill.encode.rank_json import outline_of_ranks, ranks_to_json
+from tokenmill.encode.spans import places_of
 from tokenmill.encode.tokenizer import TokenizerFile, TokenizerKind
 from tokenmill.encode.tokenizer_bounds import load_failures
 
@@ -124,15 +125,7 @@ class TiktokenReference(Reference):
 
     def _with_offsets(self, text: str) -> tuple[UInt32Array, Int64Array, Int64Array]:
         ids = self._encoded([text]).ids
-        pieces = self._encoding.decode_tokens_bytes(ids.tolist())
-        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        data = np.frombuffer(text.encode(), np.uint8)
-        # The character that each byte belongs to; continuation bytes do not start one.
-        character = np.cumsum((data & 0xC0) != 0x80) - 1
-        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-        if not len(ids):
-            return ids, starts[:0], ends
-        return ids, character[starts], character[ends - 1] + 1
+        return ids, *places_of(self._encoding.decode_tokens_bytes(ids.tolist()), text)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._encoding.decode(list(ids))
