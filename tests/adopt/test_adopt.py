@@ -192,6 +192,16 @@ def test_an_eos_is_appended_on_request(tmp_path: Path, adopt) -> None:
     tokenmill.verify(dataset.folder)
 
 
+@pytest.mark.parametrize(("dtype", "eos"), [("uint8", 300), ("int16", 40_000)])
+def test_an_appended_eos_need_not_fit_the_dtype_of_the_file(
+    tmp_path: Path, dtype: str, eos: int
+) -> None:
+    tokenizer = write_tokenizer(tmp_path / "t.json", [f"<{i}>" for i in range(NUM_IDS, eos + 1)])
+    pair = write_pair(tmp_path / "text", [[7, 8], [9]], dtype)
+    dataset = tokenmill.adopt(pair, tokenizer, tmp_path / "out", eos=f"<{eos}>", append_eos=True)
+    assert documents_of(dataset) == [[7, 8, eos], [9, eos]]
+
+
 def test_the_end_of_a_file_ends_its_last_document(tmp_path: Path, adopt) -> None:
     np.array([7, 0, 8], np.uint16).tofile(tmp_path / "train.bin")
     with pytest.raises(DataError, match="1 of 2 documents do not end with the EOS"):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.read.formats.format import Extent
 from tokenmill.read.formats.tables.isolated import column_names, iter_rows, one_column
 from tokenmill.read.source import Source
-from tokenmill.read.tokens.pieces import Ids, Piece, TokenFile, damaged, split_after
+from tokenmill.read.tokens.pieces import Piece, TokenFile, damaged, split_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,25 +43,17 @@ def id_column(source: Source, column: str, eos_id: int | None) -> TokenFile:
 
 def _rows(source: Source, column: str) -> Iterator[Piece]:
     """Yield the ids of all rows, which another process reads."""
+    import pyarrow.compute as pc
+
     for block in iter_rows(source, one_column(column), Extent(source.index), BATCH_BYTES):
         lists = block.content.column(0)
         _require_lists(lists.type, source.where, column)
         values = lists.flatten()
         if values.null_count:
             raise damaged(source.where, f"an id of the rows from {block.start} is null")
-        ids: Ids = np.from_dlpack(values)  # type: ignore[assignment]
-        ends = offsets_from_lengths(_lengths(lists))[1:]
-        yield Piece(ids, ends, block.start + np.arange(len(ends)))
-
-
-def _lengths(lists: Any) -> Int64Array:
-    """Return the ids of each row, shape (n,); 0 for a null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.list_value_length(lists).cast(pa.int64())
-    found: Int64Array = np.from_dlpack(pc.coalesce(lengths, pa.scalar(0, pa.int64())))  # type: ignore[assignment]
-    return found
+        lengths = pc.fill_null(pc.list_value_length(lists), 0)
+        ends = offsets_from_lengths(lengths.to_numpy().astype(np.int64))[1:]
+        yield Piece(values.to_numpy(), ends, block.start + np.arange(len(ends)))
 
 
 def _require_lists(kind: pa.DataType, where: str, name: str) -> None:

@@ -12,7 +12,7 @@ import xxhash
 
 from tokenmill.core.errors import DataError
 from tokenmill.core.records import BoolArray, Int64Array
-from tokenmill.read.tokens.pieces import Ids, Piece, TokenFile
+from tokenmill.read.tokens.pieces import Piece, TokenFile
 from tokenmill.run.adopt.decisions import SPECIAL, UNKNOWN, Decisions
 from tokenmill.run.executor import Receipt
 from tokenmill.store.documents_table import DocumentRows
@@ -59,6 +59,8 @@ class _Shard:
         self._last = int(ids[-1])
         if self._outside or (self._lacking and not self._append_eos):
             return
+        dtype = self._decided.dtype  # all ids are in its range
+        ids = ids.view(dtype) if ids.itemsize == dtype.itemsize else ids.astype(dtype)
         if lacking.any():
             if self._writer.shares_tokens:
                 raise _NotAsItLies
@@ -66,7 +68,16 @@ class _Shard:
             lengths = lengths + lacking
             self.found.appended += int(lacking.sum())
             self.found.tokens += int(lacking.sum())
-        self._write(ids, lengths, positions)
+        count = len(lengths)
+        rows = DocumentRows(
+            sources=np.full(count, self._file.source.index, np.int32),
+            positions=positions,
+            ids=[None] * count,
+            in_validation=np.zeros(count, bool),
+            columns={},
+            no_loss=[],
+        )
+        self._writer.append(rows, ids, lengths)
 
     def _check(self, piece: Piece, lengths: Int64Array, lacking: BoolArray) -> None:
         """Count what a piece holds."""
@@ -100,19 +111,6 @@ class _Shard:
             places = starts + place
             places = places[(places >= 0) & (places < len(ids))]
             found.without_prefix += int((ids[places] != token).sum())
-
-    def _write(self, ids: Ids, lengths: Int64Array, positions: Int64Array) -> None:
-        dtype, count = self._decided.dtype, len(lengths)
-        rows = DocumentRows(
-            sources=np.full(count, self._file.source.index, np.int32),
-            positions=positions,
-            ids=[None] * count,
-            in_validation=np.zeros(count, bool),
-            columns={},
-            no_loss=[],
-        )
-        has_size = ids.dtype.itemsize == dtype.itemsize
-        self._writer.append(rows, ids.view(dtype) if has_size else ids.astype(dtype), lengths)
 
     def require_fit(self) -> None:
         """Raise a DataError if an id is not in the vocabulary, or a document has no EOS."""
