@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_shares_and_sizes_change_and_a_source_comes_and_ends(corpus: Path) -> No
         "      step 5  web 66.7% (plan rows-8), math 33.3% (plan rows-8); 8 rows, then 1,000 rows "
         "in a global batch",
     ]
+
+
+def test_a_run_of_one_plan_becomes_a_mixture(corpus: Path) -> None:
+    words = ("--source", "code=code:rows-8")
+    assert told("alone.json", "--out", "two.json", *words)[1:] == [
+        "      step 0  web (plan rows-8); 4 rows in a global batch",
+        "      step 3  web 50.0% (plan rows-8), code 50.0% (plan rows-8); 4 rows in a global batch",
+    ]
+    sources = [MixtureSource.of(name, "rows-8", name=name) for name in ("web", "code")]
+    sources[0] = replace(sources[0], epochs=None)
+    mixed = tokenmill.mix_batches(sources, global_batch_size=4)
+    mixed.load_state_dict(json.loads(Path("two.json").read_text()))
+    assert mixed.step == 3
 
 
 def test_a_run_goes_on_with_another_plan(corpus: Path) -> None:

@@ -154,10 +154,10 @@ def named_plan(name: str, dataset: str, plan: str, before: LegSource | None) -> 
     Raises:
         UserError: the dataset or the plan is not there.
     """
-    opened = Dataset(dataset)
-    described = describe_plan(opened, chosen_plan(opened, plan), name)
-    share = before.share if before is not None and before.share else [(0, 1.0)]
-    return LegSource(described, share, before.epochs if before is not None else 1)
+    found = LegSource.of(MixtureSource.of(dataset, plan, name=name))
+    if before is None:
+        return found
+    return replace(found, share=before.share or found.share, epochs=before.epochs)
 
 
 def name_of(source: SourceState) -> str:
@@ -205,8 +205,9 @@ def amended(
         raise UserError("no source is left", hint="leave at least one, or add one")
     if plan is not None:
         sources = [other_plan(sources, dataset, plan)]
-    if shares is not None:
-        sources = with_shares(sources, shares)
+    becomes_mixture = len(sources) > 1 and any(source.share is None for source in sources)
+    if shares is not None or becomes_mixture:
+        sources = with_shares(sources, shares or {})
     given = given_by(state)
     *legs, last = state.all_legs
     if last.first_step < state.step:
