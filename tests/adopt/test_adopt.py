@@ -13,7 +13,7 @@ from adopt_kit import documents_of, index_bytes, is_shared, places_of, write_pai
 
 import tokenmill
 from load.loading_kit import NUM_IDS, write_tokenizer
-from tokenmill.core.errors import DataError, OutputConflictError, UserError
+from tokenmill.core.errors import DamagedInputError, DataError, OutputConflictError, UserError
 
 DOCUMENTS = [[7, 8, 9, 0], [1, 0], [2, 3, 0]]
 
@@ -115,6 +115,10 @@ def test_boundaries_of_an_index_may_be_ignored(tmp_path: Path, adopt) -> None:
     dataset = adopt(pair, boundaries="eos")
     assert documents_of(dataset) == DOCUMENTS
     assert is_shared(dataset, pair)
+    index = (tmp_path / "text.idx").read_bytes()
+    (tmp_path / "text.idx").write_bytes(index[:-8] + bytes(8))
+    with pytest.raises(DamagedInputError):
+        adopt(pair, boundaries="eos", overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["train.bin", "part-0-00000.npy", "0_unshuffled.ds"])

@@ -161,6 +161,7 @@ def _dtype_of(source: Source, chosen: str, largest_id: int) -> np.dtype[np.integ
     if chosen != "auto":
         return np.dtype(chosen).newbyteorder("<")
     if source.format == "megatron":
+        megatron_file(source)  # of a damaged index, nothing counts
         return megatron_header(path.with_suffix(".idx"))[0]
     if source.format == "datatrove":
         noted = datatrove_dtype(path.with_name(f"{path.name}.metadata"))

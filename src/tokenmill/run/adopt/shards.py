@@ -51,8 +51,7 @@ class _Shard:
         ids, lengths = np.ascontiguousarray(piece.ids), lengths[filled]
         ends, positions = piece.ends[filled], piece.positions[filled]
         self.read.update(ids.data)
-        self.rows.update(lengths.data)
-        self.rows.update(positions.data)
+        self.rows.update(np.stack([lengths, positions], axis=1).data)
         lacking = ids[ends - 1] != self._eos_id
         self._check(Piece(ids, ends, positions), lengths, lacking)
         self._carried = len(ids) - int(ends[-1]) if len(ends) else self._carried + len(ids)
