@@ -84,14 +84,22 @@ cluster: $(SETUP)  ## tests on Slurm, Ray, JAX, Azurite and FUSE: installs them 
 	.ci/cluster --timeout 900
 
 .PHONY: readers
-readers:  ## official readers of other projects, in an environment of their own, for the tests
+readers:  ## official readers of other projects, in environments of their own, for the tests
 	$(PYTHON) -m venv .venv-readers
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
+	for reader in datatrove==0.10.1 ai2-olmo-core==3.0.0; do \
+		folder=.venv-readers-$${reader%%==*} && $(PYTHON) -m venv $$folder && \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $$reader || exit 1; \
+	done
 	if command -v python3.12 >/dev/null; then \
 		python3.12 -m venv .venv-readers-newest && \
 		.venv-readers-newest/bin/python -m pip install --quiet --disable-pip-version-check torch megatron-core==0.19.2; \
 	fi
+
+.PHONY: readers-table
+readers-table: $(SETUP)  ## compare what the official readers that are installed read, and write the table of the guide
+	$(BIN)/python bench/readers.py --write
 
 .PHONY: docs
 docs: $(SETUP)  ## the documentation site in site/, every link checked; needs no network
@@ -104,4 +112,4 @@ notebook: $(SETUP)  ## run the notebook in examples/ and keep its outputs
 
 .PHONY: clean
 clean:  ## remove the environments and the output of demo and examples
-	rm -rf $(VENV) .venv-readers .venv-readers-newest .venv-cluster .cluster dist site demo/out examples/out
+	rm -rf $(VENV) .venv-readers .venv-readers-* .venv-cluster .cluster dist site demo/out examples/out
