@@ -83,7 +83,8 @@ def check_tokenizer_json(data: bytes, origin: str) -> None:
     ids = [*vocab.items(), *((token.content, token.id) for token in found.added_tokens or ())]
     check_ids(ids, len(data), origin)
     tokens: dict[int, str] = {}
-    for token, token_id in ids:
+    have_one_id = len({*ids}) != len({token_id for _, token_id in ids})
+    for token, token_id in ids if have_one_id else ():
         if (other := tokens.setdefault(token_id, token)) != token:
             raise cannot_load(origin, f"{other!r} and {token!r} have the same id, {token_id}")
     for step in (found.normalizer, found.pre_tokenizer, found.decoder):
@@ -93,11 +94,12 @@ def check_tokenizer_json(data: bytes, origin: str) -> None:
 def check_ids(ids: list[tuple[Any, int]], num_bytes: int, origin: str) -> None:
     """Raise a UserError if an id is negative, 2^31 or more, or far above the file's size."""
     limit = min(max(FREE_IDS, num_bytes), LARGEST_ID)
-    for extreme in (min, max):
-        token, token_id = extreme(ids, key=lambda pair: pair[1], default=("", 0))
-        if not 0 <= token_id <= limit:
+    numbers = [token_id for _, token_id in ids]
+    for extreme in (min(numbers, default=0), max(numbers, default=0)):
+        if not 0 <= extreme <= limit:
+            token = ids[numbers.index(extreme)][0]
             why = (
-                f"the id of {str(token)[:80]!r} is {token_id}; "
+                f"the id of {str(token)[:80]!r} is {extreme}; "
                 f"a file of this size can have ids from 0 to {limit}"
             )
             raise cannot_load(origin, why)
