@@ -24,7 +24,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.spans import SpanEncoder
-from tokenmill.encode.token_bytes import Token, tokens_of
+from tokenmill.encode.token_bytes import bytes_of
 from tokenmill.encode.tokenizer import TokenizerFile
 
 
@@ -53,7 +53,7 @@ class Case:
     """A reference, and what is known of its tokens."""
 
     reference: Reference
-    tokens: dict[int, Token] | None
+    tokens: dict[int, bytes]
 
     def ranges(self, text: str, spans: CharSpans, shift: int = 0) -> CharSpans:
         encoder = SpanEncoder(lambda: self.reference, lambda: self.tokens)
@@ -63,7 +63,7 @@ class Case:
 @pytest.fixture(scope="module", params=[*FILES, "gpt2.tiktoken", "neox", "llama2"])
 def case(request: pytest.FixtureRequest) -> Case:
     file = file_of(request.param)
-    return Case(load_reference(file, False), tokens_of(file))
+    return Case(load_reference(file, False), bytes_of(file))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     ],
 )
 def test_ranges_of_abc_a_and_e_acute(spans: CharSpans, expected: CharSpans) -> None:
-    for tokens in (None, tokens_of(file_of("byte-level"))):
+    for tokens in ({}, bytes_of(file_of("byte-level"))):
         found = Case(byte_level(), tokens).ranges
         assert found("abc aé", spans) == expected
         assert found("abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
@@ -134,7 +134,7 @@ def test_no_reference_is_needed_where_the_bytes_of_tokens_are_the_text() -> None
         raise AssertionError("the bytes say where the tokens are")
 
     file = file_of("byte-level")
-    encoder = SpanEncoder(refuse, lambda: tokens_of(file))
+    encoder = SpanEncoder(refuse, lambda: bytes_of(file))
     tokens = byte_level().encode(["abc aé", ""])
     assert encoder.ranges(["abc aé", ""], [[(5, 6)], [(0, 0)]], tokens, 0) == [[(2, 4)], []]
 

@@ -6,9 +6,8 @@ Otherwise the reference encodes the text again and says it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,23 +15,20 @@ from tokenmill.core.errors import EngineError
 from tokenmill.core.records import CharSpans, Int64Array, TokenBatch
 from tokenmill.encode.engine import REPORT, Reference
 
-if TYPE_CHECKING:
-    from tokenmill.encode.token_bytes import Token
-
 
 class SpanEncoder:
     """Converts character spans to token ranges.
 
-    What it needs is loaded with the first span, because most builds have no spans. `load_tokens`
-    returns every token by id, or None if they are not known.
+    What it needs is loaded with the first span, because most builds have no spans. `load_bytes`
+    returns the bytes of tokens by id; {} if they are not known.
     """
 
     def __init__(
         self,
         load_reference: Callable[[], Reference],
-        load_tokens: Callable[[], dict[int, Token] | None] = lambda: None,
+        load_bytes: Callable[[], Mapping[int, bytes]] = dict,
     ) -> None:
-        self._load_reference, self._load_tokens = load_reference, load_tokens
+        self._load_reference, self._load_bytes = load_reference, load_bytes
 
     @cached_property
     def _reference(self) -> Reference:
@@ -41,9 +37,8 @@ class SpanEncoder:
     @cached_property
     def _bytes(self) -> list[bytes]:
         """The bytes of each token by id; some that no text has where they are unknown or empty."""
-        tokens = self._load_tokens() or {}
-        every = (tokens.get(i) for i in range(max(tokens, default=-1) + 1))
-        return [token.data if token and token.data else b"\xff" for token in every]
+        known = self._load_bytes()
+        return [known.get(i) or b"\xff" for i in range(max(known, default=-1) + 1)]
 
     def ranges(
         self, texts: Sequence[str], spans: Sequence[CharSpans], tokens: TokenBatch, shift: int

@@ -57,6 +57,11 @@ def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:
     return None if found is None else found(file)
 
 
+def bytes_of(file: TokenizerFile) -> dict[int, bytes]:
+    """Return the bytes of every token by id; {} for a Python object."""
+    return {i: token.data for i, token in (tokens_of(file) or {}).items()}
+
+
 def _of_rank_file(file: TokenizerFile) -> dict[int, Token]:
     tokens = {i: Token(data) for data, i in parse_ranks(file.data, file.origin).items()}
     for content, i in encoding_of(file).special_tokens.items():
