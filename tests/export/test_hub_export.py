@@ -277,6 +277,19 @@ def test_a_card_that_somebody_wrote_is_replaced_only_if_asked_for(
     assert b"Packed rows" in hub.files("me/rows")["README.md"]
 
 
+def test_the_same_export_is_committed_again_with_a_new_card_if_asked_for(
+    hub: FakeHub, corpus: Path
+) -> None:
+    tokenmill.export(corpus, OUT, **OPTIONS)
+    files = hub.files("me/rows")
+    hub.commit("me/rows", files | {"README.md": b"---\nlicense: mit\n---\n"})
+    tokenmill.export(corpus, OUT, **OPTIONS)
+    assert hub.files("me/rows")["README.md"] == b"---\nlicense: mit\n---\n"
+    tokenmill.export(corpus, OUT, overwrite=True, **OPTIONS)
+    assert hub.files("me/rows") == files
+    assert {*uploads(hub).values()} == {1}
+
+
 def test_an_interrupted_export_of_other_rows_is_replaced_only_if_asked_for(
     hub: FakeHub, corpus: Path
 ) -> None:
@@ -383,7 +396,7 @@ def test_the_token_goes_to_no_other_host(hub: FakeHub, corpus: Path) -> None:
         tokenmill.export(corpus, OUT)
     assert str(caught.value) == (
         "the token is not sent to another host\n"
-        "  where: localhost\n"
+        "  where: http://localhost\n"
         "  why: an answer of 127.0.0.1 asks for it"
     )
     assert not hub.asked("/verify")

@@ -78,7 +78,7 @@ def publish(
         branch = _Branch(name)
         branch.claim()
         branch.look()
-        if branch.holds(wanted):
+        if branch.holds(wanted) and not overwrite:
             report = ExportReport(folder, branch.manifest or wanted, True, 0, {})
         else:
             branch.check(wanted, overwrite=overwrite)
@@ -216,8 +216,8 @@ class _Branch:
 
 def _refusal(answer: Any, where: str) -> TokenmillError:
     """Return the error for an answer that a retry would not change."""
-    message = str(answer.headers.get("X-Error-Message", ""))[:200]
-    why = " ".join(filter(str.isprintable, [f"status {answer.status_code}", message]))
+    message = answer.headers.get("X-Error-Message", "")[:200]
+    why = f"status {answer.status_code} {message}".rstrip()
     if answer.status_code in (401, 403, 404):
         hint = f"check the owner, and use a token that may write there: {hub.TOKEN_HINT}"
         return UserError("the Hub does not let you write", where=where, why=why, hint=hint)
@@ -277,8 +277,9 @@ def _session() -> Iterator[None]:
 
 def _refuse_other_hosts(request: Any) -> None:
     """Raise a StorageError before a token is sent to a host that is not the Hub."""
-    host = urlsplit(hub.endpoint()).hostname
-    if "authorization" in request.headers and request.url.host != host:
-        why = f"an answer of {host} asks for it"
+    home, url = urlsplit(hub.endpoint()), request.url
+    is_home = (url.scheme, url.host) == (home.scheme, home.hostname)
+    if "authorization" in request.headers and not is_home:
         what = "the token is not sent to another host"
-        raise StorageError(what, where=str(request.url.host), why=why)
+        why = f"an answer of {home.hostname} asks for it"
+        raise StorageError(what, where=f"{url.scheme}://{url.host}", why=why)
