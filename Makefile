@@ -88,7 +88,7 @@ readers:  ## official readers of other projects, in environments of their own, f
 	$(PYTHON) -m venv .venv-readers
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-readers/bin/python -m pip install --quiet --disable-pip-version-check megatron-core==0.16.1
-	for reader in datatrove==0.10.1 ai2-olmo-core==3.0.0; do \
+	for reader in datatrove==0.10.1 ai2-olmo-core==3.0.0 mosaicml-streaming==0.13.0 litdata==0.2.76; do \
 		folder=.venv-readers-$${reader%%==*} && $(PYTHON) -m venv $$folder && \
 		$$folder/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $$reader || exit 1; \
 	done

@@ -56,6 +56,16 @@ read = NumpyFSLDataset(
 read.prepare()
 rows = [read[i]["input_ids"].tolist() for i in range(len(read))]
 """
+STREAMING = """
+from streaming import StreamingDataset
+read = StreamingDataset(local=sys.argv[1], batch_size=1)
+rows = [read[i]["tokens"].tolist() for i in range(len(read))]
+"""
+LITDATA = """
+from litdata import StreamingDataset
+read = StreamingDataset(sys.argv[1])
+rows = [read[i]["tokens"].tolist() for i in range(len(read))]
+"""
 INDEXED = """
 from megatron.core.datasets.indexed_dataset import IndexedDataset
 read = IndexedDataset(sys.argv[1].removesuffix(".bin"))
@@ -190,6 +200,11 @@ def compared(folder: Path) -> Table:
         tokenmill.export(corpus, out, format=name, with_labels=True)
         found = here(reader, partial(ids_of, name, out))
         table.add(f"`--format {name}`", reader, found, rows, "rows")
+    out = folder / "mds"
+    tokenmill.export(corpus, out, format="mds")
+    for reader, code in (("mosaicml-streaming", STREAMING), ("litdata", LITDATA)):
+        found = in_environment(f"{READERS}-{reader}", reader, code, out)
+        table.add("`--format mds`", reader, found, rows, "rows")
     documents = document_tests.documents_of(dataset)
     every = [tokens for _, tokens in documents.values()]
     for index_only in (False, True):

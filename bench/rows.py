@@ -10,6 +10,9 @@ below each table compares the bandwidth without it to that of `cp`.
     tokenmill build corpus/*.jsonl.zst --tokenizer gpt2.json --out CORPUS
     tokenmill pack CORPUS --sequence-length 4096
     python bench/rows.py --dataset CORPUS --plan best-fit-4096 --work WORK
+
+`--formats mds --streaming PYTHON` also writes rows that are in memory with MDSWriter and with our
+writer. PYTHON is in the environment `streaming` of `bench/peers/setup.sh`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 import measure
 
@@ -55,6 +60,48 @@ def naive(dataset_folder: str, out: str, length: int) -> None:
     save([*rows, tokens + [0] * (length - len(tokens))])
 
 
+def write_mds(rows_folder: Path, out: Path) -> None:
+    """Write exported arrays as shards, like `bench/peers/write_mds.py`, and print the seconds."""
+    from tokenmill.load.export.folder import flushed
+    from tokenmill.load.export.mds import FILE_BYTES, MdsWriter
+
+    rows = np.concatenate([np.load(path) for path in sorted(rows_folder.glob("*.npy"))])
+    out.mkdir()
+    length = rows.shape[1]
+    per_file, at_once = FILE_BYTES // (4 * length), (1 << 20) // length
+    started = time.perf_counter()
+    for number, first in enumerate(range(0, len(rows), per_file)):
+        part = rows[first : first + per_file]
+        writer = MdsWriter(out / f"rows-{length}-{number:05d}", len(part))
+        for place in range(0, len(part), at_once):
+            writer.append({"input_ids": part[place : place + at_once]})
+        for path in writer.finish():
+            flushed(path)
+    os.sync()
+    print(time.perf_counter() - started)
+
+
+def compare_writers(options: argparse.Namespace, export: list[str]) -> None:
+    """Print how much faster rows in memory are written than by MDSWriter."""
+    rows, out = options.work / "rows-npy", options.work / "shards"
+    as_npy = ["--format", "npy", "--columns", "input_ids", "--out", str(rows), "--overwrite"]
+    measure.run([*export, *as_npy])
+    seconds: dict[str, list[float]] = {"theirs": [], "ours": []}
+    theirs = [options.streaming, str(Path(__file__).parent / "peers" / "write_mds.py")]
+    ours = [sys.executable, __file__, "--dataset", ".", "--work", ".", "--write-mds"]
+    for _ in range(options.rounds):
+        for name, command in (("theirs", [*theirs, out, rows]), ("ours", [*ours, out, rows])):
+            shutil.rmtree(out, ignore_errors=True)
+            os.sync()
+            run = measure.run(list(map(str, command)))
+            seconds[name].append(float(run.output.split()[-1]))
+    shutil.rmtree(out)
+    shutil.rmtree(rows)
+    medians = [statistics.median(seconds[name]) for name in ("theirs", "ours")]
+    ratio = measure.ratio(seconds["theirs"], seconds["ours"])
+    print(f"\nRows in memory: MDSWriter {medians[0]:.2f} s, ours {medians[1]:.2f} s: {ratio:.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--dataset", type=Path, required=True)
@@ -62,10 +109,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--formats", nargs="+", default=["npy", "pt", "datasets", "parquet"])
+    parser.add_argument("--streaming", metavar="PYTHON", help="one with mosaicml-streaming")
+    parser.add_argument("--write-mds", nargs=2, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--naive", metavar="OUT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.naive:
         naive(str(options.dataset), options.naive, 4096)
+        return
+    if options.write_mds:
+        write_mds(options.write_mds[1], options.write_mds[0])
         return
     print(measure.machine(), measure.versions(["tokenmill", "numpy", "torch", "pyarrow"]))
     options.work.mkdir(parents=True, exist_ok=True)
@@ -126,6 +178,8 @@ def main() -> None:
         without = f"{measure.ratio(copied, alone):.2f} of the bandwidth of cp without it"
         print(f"\nThe start takes {started:.2f} s; {without}.", flush=True)
         shutil.rmtree(model)
+        if each == "mds" and options.streaming:
+            compare_writers(options, export)
     shutil.rmtree(out, ignore_errors=True)
 
 

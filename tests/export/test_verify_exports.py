@@ -20,7 +20,7 @@ import tokenmill
 from conftest import Printed
 from tokenmill.cli import main
 from tokenmill.core.errors import TokenmillError, UserError, VerificationError
-from tokenmill.load.export import readers, token_source
+from tokenmill.load.export import mds, readers, token_source
 from tokenmill.read import units
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
@@ -36,6 +36,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "pt": {"format": "pt", **SMALL},
     "parquet": {"format": "parquet", **SMALL},
     "datasets": {"format": "datasets", **SMALL},
+    "mds": {"format": "mds", "columns": ("input_ids", "position_ids", "labels"), **SMALL},
     "next": {"labels": "next", "columns": ("input_ids", "labels", "attention_mask"), **SMALL},
     "bands": {"order_by": "length", "bands": 5, "seed": 3, "dtype": "int32", **SMALL},
     "documents": {"layout": "documents", **SMALL},
@@ -226,7 +227,17 @@ def changed_datasets(folder: Path, name: str, change: Callable[[Any], None]) -> 
     return path.name
 
 
+def changed_mds(folder: Path, name: str, change: Callable[[Any], None]) -> str:
+    path = folder / f"{name}.mds"
+    rows = mds.open_shard(path)
+    changed = np.memmap(path, rows.dtype, "r+", rows.offset, rows.shape)
+    change(changed["tokens"])
+    changed.flush()
+    return path.name
+
+
 CHANGED = {
+    "mds": changed_mds,
     "npy": changed_npy,
     "pt": changed_pt,
     "parquet": changed_parquet,
@@ -308,7 +319,7 @@ def test_rows_that_are_missing_or_too_many_are_found(format_: str, exports: Expo
     for path in folder.glob(f"rows-{LENGTH}-00002*"):
         shutil.copy(folder / path.name.replace("00002", "00000"), path)
     sealed_anew(folder)
-    in_pieces = format_ in ("npy", "pt")
+    in_pieces = format_ in ("npy", "pt", "mds")
     more = "the export differs from its dataset" if in_pieces else "a file has too many rows"
     assert problem(folder)[0] == more
     folder = exports.fresh(format_)

@@ -59,8 +59,8 @@ examples:
     format: Annotated[
         Literal[Format, DocumentFormat] | None,
         about(
-            "rows as npy, pt, parquet (default) or datasets (Arrow); documents for megatron or "
-            "nanogpt"
+            "rows as npy, pt, parquet (default), datasets (Arrow) or mds (MosaicML); documents "
+            "for megatron or nanogpt"
         ),
     ] = None
     order: Annotated[
@@ -171,7 +171,8 @@ def export_lines(report: ExportReport) -> Iterator[str]:
         yield f"to write them, add --with-{name}"
     if report.files_kept:
         yield f"reused: {counted(report.files_kept, 'file')} of an interrupted export"
+    limit = "512 MiB" if manifest.options.format != "mds" else "64 MiB (at most 4 GiB)"
     asked = min(manifest.options.sequences_per_file or 0, manifest.num_sequences)
     for length, fewer in report.rows_per_file.items():
         if fewer < asked:
-            yield f"{fewer:,} rows of {length:,} tokens per file, to keep files under 512 MiB"
+            yield f"{fewer:,} rows of {length:,} tokens per file, to keep files under {limit}"

@@ -20,7 +20,7 @@ from tokenmill.store.row_format import Labels
 EXPORT_NAME = "export.json"
 STATE_NAME = "state.json"
 INFO_NAME = "dataset_info.json"
-Format = Literal["npy", "pt", "parquet", "datasets"]
+Format = Literal["npy", "pt", "parquet", "datasets", "mds"]
 """Formats of rows."""
 DocumentFormat = Literal["megatron", "nanogpt"]
 """Formats of documents."""
@@ -48,8 +48,8 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     format: Annotated[
         Format | UnsetType,
         about(
-            "npy: memory maps; pt: torch tensors; parquet; datasets: Arrow (default: parquet, "
-            "or what the layout needs)"
+            "npy: memory maps; pt: torch tensors; parquet; datasets: Arrow; mds: MosaicML "
+            "(default: parquet, or what the layout needs)"
         ),
     ] = UNSET
     """Unset means the default; the manifest has the format."""
@@ -65,7 +65,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
         Meta(
             description="of input_ids, labels, position_ids, attention_mask (default: the first "
-            "three; pt and parquet omit labels that repeat input_ids)",
+            "three; mds: input_ids; pt and parquet omit labels that repeat input_ids)",
             examples=["input_ids", "position_ids"],
         ),
     ] = UNSET
@@ -77,7 +77,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     labels: Labels = "aligned"
     sequences_per_file: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,
-        about("rows per file (default: 50,000, or fewer to keep files under 512 MiB)"),
+        about("rows per file (default: 50,000, or fewer to keep files under 512 MiB, mds: 64 MiB)"),
     ] = UNSET
     """Unset means the default; the manifest has the number."""
     max_sequences: Annotated[

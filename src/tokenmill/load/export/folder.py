@@ -58,7 +58,7 @@ LOGGER = logging.getLogger(__name__)
 _STEM = r"(rows-\d+-\d+|(train|validation)-\d+|train|val)"
 _FILES = re.compile(
     rf"(begun|progress)\.json|receipts/{_STEM}\.json|partitions/\d+\.\w+"
-    rf"|(rows|replaced)/((export|blend)\.json|{_STEM}\.[^/]+)|(\w+/)?{TEMPORARY}"
+    rf"|(rows|replaced)/((export|blend|index|state|dataset_info)\.json|{_STEM}\.[^/]+)|(\w+/)?{TEMPORARY}"
 )
 """The files in the work folder."""
 

@@ -73,6 +73,12 @@ from huggingface_hub import hf_hub_download
 
 path = hf_hub_download({repo}, filename="{file}", repo_type="dataset")
 rows = {reader}"""
+_LOAD_MDS = """\
+from huggingface_hub import snapshot_download
+from streaming import StreamingDataset
+
+folder = snapshot_download({repo}, repo_type="dataset")
+rows = StreamingDataset(local=folder, batch_size=1)"""
 _ENDINGS = {"parquet": "parquet", "datasets": "arrow"}
 _READERS = {
     "npy": 'numpy.load(path, mmap_mode="r")',
@@ -89,6 +95,7 @@ def card_text(name: HubName, dataset: Dataset, plan: Plan, manifest: ExportManif
     left_out = (manifest.left_out or {}).items()
     revision = "" if name.revision == DEFAULT_REVISION else f', revision="{name.revision}"'
     ending, reader = _ENDINGS.get(str(options.format), ""), _READERS.get(str(options.format), "")
+    loading = _LOAD_MDS if options.format == "mds" else _LOAD_DATASET if ending else _LOAD_FILE
     values = {
         "repo_id": name.repo,
         "branch": name.revision,
@@ -120,7 +127,7 @@ def card_text(name: HubName, dataset: Dataset, plan: Plan, manifest: ExportManif
         columns=", ".join(columns),
         pad_id=manifest.pad_id,
         left_out="".join(f" Not stored: `{column}`, {rule}." for column, rule in left_out),
-        loading=(_LOAD_DATASET if ending else _LOAD_FILE).format(**values),
+        loading=loading.format(**values),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokenmill.load.export import mds
 from tokenmill.load.export.layouts import Columns, Lists
 
 if TYPE_CHECKING:
@@ -64,7 +65,20 @@ def _datasets(paths: dict[str, Path]) -> Iterator[Piece]:
             yield Piece(batch.num_rows, partial(_columns, pa.Table.from_batches([batch])))
 
 
-READERS: dict[str, Reader] = {"npy": _npy, "pt": _pt, "parquet": _parquet, "datasets": _datasets}
+def _mds(paths: dict[str, Path]) -> Iterator[Piece]:
+    rows = mds.open_shard(next(iter(paths.values())))
+    if {*(rows.dtype.names or ())} != {mds.NAMES.get(name, name) for name in paths}:
+        raise ValueError(f"its columns are {rows.dtype.names}")
+    yield from _cut({name: rows[mds.NAMES.get(name, name)] for name in paths})
+
+
+READERS: dict[str, Reader] = {
+    "npy": _npy,
+    "pt": _pt,
+    "parquet": _parquet,
+    "datasets": _datasets,
+    "mds": _mds,
+}
 """By format, like `WRITERS`."""
 
 

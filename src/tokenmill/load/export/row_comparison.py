@@ -26,9 +26,9 @@ from tokenmill.load.export.readers import READERS
 from tokenmill.load.export.writers import (
     check_options,
     columns_of,
+    descriptions,
     empty_columns,
     file_names,
-    for_datasets,
     repeats_ids,
     token_bytes,
 )
@@ -64,13 +64,12 @@ def compare_rows(checked: Checked, manifest: ExportManifest, plan: Plan, share: 
             row += _compare_file(checked, paths, expected, row, share)
             if row == expected.num_rows:
                 break
-    if format_ == "datasets":
-        arrow = [entry.name for entry in manifest.files if entry.name.endswith(".arrow")]
-        contents = for_datasets(wanted, arrow)
-        require_names(folder, contents, names)
-        for name, content in contents.items():
-            if (folder / name).read_bytes() != content:
-                raise damaged_export("a file differs", folder / name, "it names other files")
+    of_rows = [entry for entry in manifest.files if not entry.name.endswith(".json")]
+    contents = descriptions(wanted, of_rows)
+    for name, content in contents.items():
+        require_names(folder, [name], names)
+        if (folder / name).read_bytes() != content:
+            raise damaged_export("a file differs", folder / name, "it names other files")
     require_names(folder, [], names)
 
 

@@ -25,6 +25,7 @@ from msgspec import UNSET
 
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
+from tokenmill.load.export import mds
 from tokenmill.load.export.folder import (
     Begun,
     Unfinished,
@@ -40,9 +41,9 @@ from tokenmill.load.export.writers import (
     WRITERS,
     check_options,
     columns_of,
+    descriptions,
     dtypes_of,
     empty_columns,
-    for_datasets,
     settled,
     token_bytes,
 )
@@ -72,7 +73,7 @@ class ExportReport:
     files_kept: int
     """Number of files reused from an earlier attempt."""
     rows_per_file: dict[int, int]
-    """Rows per file, by row length; by default, fewer if a file would exceed 512 MiB."""
+    """Rows per file, by row length: fewer than asked for if a file would be too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ def export(
     out = output_path(out, "the output folder")
     reader, order, wanted = prepared(dataset, plan, options)
     is_limited = options.sequences_per_file is UNSET
-    series = series_of(reader, wanted, order, FILE_BYTES if is_limited else None)
+    file_bytes = mds.FILE_BYTES if wanted.options.format == "mds" else FILE_BYTES
+    series = series_of(reader, wanted, order, file_bytes if is_limited else None)
     rows_per_file = {each.row_length: each.rows_per_file for each in series}
     begun = Begun(manifest=wanted, rows_per_file={str(k): v for k, v in rows_per_file.items()})
     if found := found_export(out, wanted, overwrite=overwrite):
@@ -225,17 +227,15 @@ def series_of(
     """Group the rows to write by length: each file holds rows of one length."""
     options, in_token = wanted.options, token_bytes(wanted.dtypes)
     lengths = plan_row_lengths(reader.plan)[order]
-    per_file = min(options.sequences_per_file or ROWS_PER_FILE, 1 << 40)
-    return [
-        Series(
-            row_length=length,
-            order=order[lengths == length],
-            rows_per_file=per_file
-            if file_bytes is None
-            else max(1, min(per_file, file_bytes // (length * in_token))),
-        )
-        for length in np.unique(lengths).tolist()
-    ]
+    made = []
+    for length in np.unique(lengths).tolist():
+        per_file = min(options.sequences_per_file or ROWS_PER_FILE, 1 << 40)
+        if file_bytes is not None:
+            per_file = min(per_file, file_bytes // (length * in_token))
+        if options.format == "mds":
+            per_file = min(per_file, mds.most_rows(wanted.dtypes, length))
+        made.append(Series(length, order[lengths == length], max(per_file, 1)))
+    return made
 
 
 def order_of(reader: RowReader, options: ExportOptions) -> Int64Array:
@@ -354,9 +354,8 @@ def describe(
 
 def _finish(wanted: ExportManifest, work: Unfinished, files: list[FileEntry]) -> ExportManifest:
     """Finish the folder of the rows: write its manifest and move it to the output."""
-    if wanted.options.format == "datasets":
-        for name, content in for_datasets(wanted, [file.name for file in files]).items():
-            (work.rows / name).write_bytes(content)
-            files = [*files, flushed(work.rows / name)]
+    for name, content in descriptions(wanted, files).items():
+        (work.rows / name).write_bytes(content)
+        files = [*files, flushed(work.rows / name)]
     manifest = msgspec.structs.replace(wanted, files=files)
     return write_sealed(work.rows / EXPORT_NAME, manifest)

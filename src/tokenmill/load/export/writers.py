@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
+from tokenmill.load.export import mds
 from tokenmill.load.export.layouts import LAYOUT_DTYPES, Columns, Lists, lay_out
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.canonical import canonical_json
@@ -28,6 +29,7 @@ from tokenmill.store.exports import (
     INFO_NAME,
     LAYOUT_FORMATS,
     STATE_NAME,
+    Column,
     ExportManifest,
     ExportOptions,
     Format,
@@ -35,6 +37,7 @@ from tokenmill.store.exports import (
     state_of,
 )
 from tokenmill.store.files import ArrowSink, write_pieces
+from tokenmill.store.manifest import FileEntry
 from tokenmill.store.stored_reference import open_reference
 
 if TYPE_CHECKING:
@@ -68,7 +71,7 @@ def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, b
         chosen["format"] = options.format or LAYOUT_FORMATS[options.layout][0]
         return msgspec.structs.replace(options, **chosen), False
     options = msgspec.structs.replace(options, format=options.format or "parquet")
-    columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
+    columns = default_columns(options) if options.columns is UNSET else options.columns
     if options.with_labels and "labels" not in columns:
         columns = (*columns, "labels")
     rest = tuple(name for name in columns if name != "labels")
@@ -86,6 +89,11 @@ def settled(reader: RowReader, options: ExportOptions) -> tuple[ExportOptions, b
     if dtype == "int32":
         dtype = UNSET
     return msgspec.structs.replace(options, **chosen, columns=columns, dtype=dtype), left_out
+
+
+def default_columns(options: ExportOptions) -> tuple[Column, ...]:
+    """The columns of a format: those who read MDS expect ids alone."""
+    return ("input_ids",) if options.format == "mds" else DEFAULT_COLUMNS
 
 
 def repeats_ids(reader: RowReader, options: ExportOptions) -> bool:
@@ -111,7 +119,7 @@ def dtypes_of(options: ExportOptions, row_length: int) -> dict[str, str]:
     """The dtype of each column of settled options, for rows of up to this length."""
     if options.layout is not UNSET:
         return LAYOUT_DTYPES[options.layout]
-    columns = DEFAULT_COLUMNS if options.columns is UNSET else options.columns
+    columns = default_columns(options) if options.columns is UNSET else options.columns
     dtypes: dict[str, str] = {name: _DTYPES[name] for name in columns}
     if options.format == "pt":
         if "labels" in dtypes:
@@ -323,12 +331,21 @@ WRITERS: dict[str, Callable[[Path, int], Writer]] = {
     "pt": TorchWriter,
     "parquet": lambda stem, num_rows: ParquetWriter(stem),
     "datasets": lambda stem, num_rows: ArrowWriter(stem),
+    "mds": mds.MdsWriter,
 }
 """Makes a writer of a path without its ending and the number of rows that it will get."""
 
 
-def for_datasets(manifest: ExportManifest, names: list[str]) -> dict[str, bytes]:
-    """Two files that make a folder of Arrow files a `datasets.load_from_disk` folder, by name."""
+def descriptions(manifest: ExportManifest, files: Sequence[FileEntry]) -> dict[str, bytes]:
+    """The files that describe those of rows to their readers, by name.
+
+    `datasets.load_from_disk` and readers of MDS need some; other formats have none.
+    """
+    if manifest.options.format == "mds":
+        return {mds.INDEX_NAME: mds.index_of(manifest.dtypes, files)}
+    if manifest.options.format != "datasets":
+        return {}
+    names = [file.name for file in files]
     identity = canonical_json([manifest.plan_id, manifest.options])
     return {STATE_NAME: state_of(names, xxhash.xxh3_64_hexdigest(identity)), INFO_NAME: b"{}"}
 
