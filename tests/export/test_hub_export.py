@@ -195,7 +195,7 @@ def test_the_code_in_the_card_loads_and_verifies_the_rows(
     python = Path(sys.executable)
     if format_name == "mds":  # what needs streaming may have an older library of the Hub
         download = "from huggingface_hub import snapshot_download\n"
-        assert load.startswith(download)
+        assert download in load
         downloaded = "snapshot_download = lambda *_, **options: 'rows'\n"
         python, load = STREAMING, load.replace(download, downloaded)
     if not python.is_file():
@@ -455,11 +455,11 @@ def test_documents_are_not_published(corpus: Path, capsys: Printed) -> None:
 def test_a_second_process_does_not_publish_the_same(
     hub: FakeHub, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(branch: object) -> None:
+    def branch(name: object) -> None:
         with pytest.raises(OutputConflictError, match="another process publishes it"):
             tokenmill.export(corpus, OUT)
         raise UserError("the end of the first")
 
-    monkeypatch.setattr(hub_export._Branch, "look", look)
+    monkeypatch.setattr(hub_export, "_Branch", branch)
     with pytest.raises(UserError, match="the end of the first"):
         tokenmill.export(corpus, OUT)

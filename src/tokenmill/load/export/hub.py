@@ -11,7 +11,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,6 @@ def publish(
             hint = "wait until it has finished, or stop it"
             raise OutputConflictError("another process publishes it", where=str(name), hint=hint)
         branch = _Branch(name)
-        branch.claim()
-        branch.look()
         if branch.holds(wanted) and not overwrite:
             report = ExportReport(folder, branch.manifest or wanted, True, 0, {})
         else:
@@ -95,47 +93,32 @@ def publish(
 
 
 class _Branch:
-    """A branch of a dataset repository that is being written to."""
+    """A branch of a dataset repository, which is created if it is missing, and what it holds.
+
+    Raises:
+        UserError: the user may not write to it.
+    """
 
     def __init__(self, name: HubName) -> None:
-        from huggingface_hub import HfApi
+        from huggingface_hub import CommitOperationAdd, HfApi
 
         self.name = name
         self._api: Any = HfApi(endpoint=hub.endpoint(), library_name="tokenmill")
-        self._repo: dict[str, Any] = {"repo_id": name.repo, "repo_type": "dataset"}
-        self._place: dict[str, Any] = {**self._repo, "revision": name.revision}
-        self.commit = ""
-        self.sizes: dict[str, int] = {}
-        """By path."""
-        self.manifest: ExportManifest | None = None
-        """Of the export that it holds."""
-
-    def claim(self) -> None:
-        """Create what is missing.
-
-        Raises:
-            UserError: the user may not write to it.
-        """
-        from huggingface_hub import CommitOperationAdd
-
-        api, repo, branch = self._api, self._repo, self.name.revision
-        self._ask(api.create_repo, **repo, private=True, exist_ok=True)
-        if branch != DEFAULT_REVISION:
-            self._ask(api.create_branch, **repo, branch=branch, exist_ok=True)
+        repo = {"repo_id": name.repo, "repo_type": "dataset"}
+        self._place: dict[str, Any] = {**repo, "revision": name.revision}
+        self._ask(self._api.create_repo, **repo, private=True, exist_ok=True)
+        if name.revision != DEFAULT_REVISION:
+            self._ask(self._api.create_branch, **repo, branch=name.revision, exist_ok=True)
         probe = [CommitOperationAdd(EXPORT_NAME, b"{}")]  # so small that only a commit sends it
-        self._ask(api.preupload_lfs_files, **self._place, additions=probe)
-        if not self._ask(api.repo_info, **repo).private:
-            LOGGER.warning("%s is public: everyone will be able to read the rows", self.name)
-
-    def look(self) -> None:
-        """Find out what the branch holds."""
-        self.commit, files = hub.commit_of(self.name), {}
-        try:
-            listed = hub.files_in(self.name, self.commit, "", recursive=True)
+        self._ask(self._api.preupload_lfs_files, **self._place, additions=probe)
+        if not self._ask(self._api.repo_info, **repo).private:
+            LOGGER.warning("%s is public: everyone will be able to read the rows", name)
+        self.commit, files = hub.commit_of(name), {}
+        with suppress(hub.MissingEntryError):  # an empty repository
+            listed = hub.files_in(name, self.commit, "", recursive=True)
             files = {file.path: file for file in listed}
-        except hub.MissingEntryError:  # an empty repository
-            pass
         self.sizes = {path: file.num_bytes for path, file in files.items()}
+        self.manifest: ExportManifest | None = None
         if EXPORT_NAME in files:
             try:
                 data = hub.RemoteFile(files[EXPORT_NAME]).read()
@@ -152,8 +135,9 @@ class _Branch:
     def check(self, wanted: ExportManifest, *, overwrite: bool) -> None:
         """Raise an OutputConflictError if the branch holds something that must not be replaced."""
         name, others = self.name, self.sizes.keys() - {OF_THE_HUB}
-        if not others or (name.revision != DEFAULT_REVISION and self._is_new()):
-            return
+        is_main = name.revision == DEFAULT_REVISION
+        if not others or (not is_main and self.commit == hub.commit_of(HubName(name.repo))):
+            return  # a branch with no commit of its own was created by us, or for us
         files = self.manifest.files if self.manifest else []
         strangers = sorted(others - {CARD_NAME, EXPORT_NAME, *(entry.name for entry in files)})
         if overwrite and not strangers:
@@ -165,10 +149,6 @@ class _Branch:
         raise OutputConflictError(
             "the repository holds something else", where=str(name), why=why, hint=hint
         )
-
-    def _is_new(self) -> bool:
-        """Whether the branch has no commit of its own."""
-        return self.commit == hub.commit_of(HubName(self.name.repo))
 
     def replace(self, report: ExportReport, card: str, advance: Advance) -> None:
         """Upload an export, then commit it in place of what the branch holds.

@@ -67,68 +67,63 @@ _LOAD_DATASET = """\
 from datasets import load_dataset
 
 rows = load_dataset({repo}, split="{split}")"""
-_LOAD_FILE = """\
-import {module}
-from huggingface_hub import hf_hub_download
-
-path = hf_hub_download({repo}, filename="{file}", repo_type="dataset")
-rows = {reader}"""
-_LOAD_MDS = """\
+_DOWNLOAD = """\
 from huggingface_hub import snapshot_download
-from streaming import StreamingDataset
 
 folder = snapshot_download({repo}, repo_type="dataset")
-rows = StreamingDataset(local=folder, batch_size=1)"""
-_ENDINGS = {"parquet": "parquet", "datasets": "arrow"}
-_READERS = {
-    "npy": 'numpy.load(path, mmap_mode="r")',
-    "pt": "torch.load(path, weights_only=True)",
+"""
+_LOADING = {
+    "parquet": _LOAD_DATASET,
+    "datasets": _LOAD_DATASET,
+    "npy": "import numpy\n" + _DOWNLOAD + 'rows = numpy.load(f"{{folder}}/{file}", mmap_mode="r")',
+    "pt": "import torch\n"
+    + _DOWNLOAD
+    + 'rows = torch.load(f"{{folder}}/{file}", weights_only=True)',
+    "mds": "from streaming import StreamingDataset\n"
+    + _DOWNLOAD
+    + "rows = StreamingDataset(local=folder, batch_size=1)",
 }
+"""By format."""
+_ENDINGS = {"parquet": "parquet", "datasets": "arrow"}
+"""Of the formats that `load_dataset` reads."""
 
 
 def card_text(name: HubName, dataset: Dataset, plan: Plan, manifest: ExportManifest) -> str:
     """Return the card: YAML for the Hub, what the rows are, and how to load and verify them."""
-    options, planned = manifest.options, plan.manifest
+    options, format_ = manifest.options, str(manifest.options.format)
     columns = [f"`{column}` {dtype}" for column, dtype in manifest.dtypes.items()]
     if "labels" in manifest.dtypes:
         columns.append(f"labels {options.labels}")
     left_out = (manifest.left_out or {}).items()
+    lengths = " or ".join(f"{length:,}" for length in plan.rows.row_lengths)
     revision = "" if name.revision == DEFAULT_REVISION else f', revision="{name.revision}"'
-    ending, reader = _ENDINGS.get(str(options.format), ""), _READERS.get(str(options.format), "")
-    loading = _LOAD_MDS if options.format == "mds" else _LOAD_DATASET if ending else _LOAD_FILE
     values = {
         "repo_id": name.repo,
         "branch": name.revision,
         "repo": f'"{name.repo}"{revision}',
-        "split": planned.options.get("subset") or "train",
-        "ending": ending,
+        "title": name.repo.partition("/")[2],
+        "version": installed_version("tokenmill"),
+        "split": plan.manifest.options.get("subset") or "train",
         "file": manifest.files[0].name if manifest.files else "",
-        "module": reader.partition(".")[0],
-        "reader": reader,
+        "ending": _ENDINGS.get(format_),
+        "rows": f"{manifest.num_rows or manifest.num_sequences:,}",
+        "length": f"up to {lengths}" if options.layout else lengths,
+        "order": f"in the order of the {options.order}" if options.order else "shuffled",
+        "layout": f", in the layout {options.layout}" if options.layout else "",
+        "tokens": f"{int(np.sum(plan.lengths, dtype=np.int64)):,}",
+        "planned": f"{len(plan):,}",
+        "tokenizer": _tokenizer(dataset),
+        "dataset_id": manifest.dataset_id,
+        "documents": counted(dataset.num_documents, "document"),
+        "plan_id": manifest.plan_id,
+        "packing": plan.manifest.options["packing"],
+        "sources": _sources(dataset),
+        "columns": ", ".join(columns),
+        "pad_id": manifest.pad_id,
+        "left_out": "".join(f" Not stored: `{column}`, {rule}." for column, rule in left_out),
     }
-    return _CARD.format(
-        **values,
-        config=_CONFIG.format(**values) if ending else "",
-        title=name.repo.partition("/")[2],
-        version=installed_version("tokenmill"),
-        rows=f"{manifest.num_rows or manifest.num_sequences:,}",
-        length="up to " * bool(options.layout)
-        + " or ".join(f"{length:,}" for length in plan.rows.row_lengths),
-        order=f"in the order of the {options.order}" if options.order else "shuffled",
-        layout=f", in the layout {options.layout}" if options.layout else "",
-        tokens=f"{int(np.sum(plan.lengths, dtype=np.int64)):,}",
-        planned=f"{len(plan):,}",
-        tokenizer=_tokenizer(dataset),
-        dataset_id=manifest.dataset_id,
-        documents=counted(dataset.num_documents, "document"),
-        plan_id=manifest.plan_id,
-        packing=planned.options["packing"],
-        sources=_sources(dataset),
-        columns=", ".join(columns),
-        pad_id=manifest.pad_id,
-        left_out="".join(f" Not stored: `{column}`, {rule}." for column, rule in left_out),
-        loading=loading.format(**values),
-    )
+    config = _CONFIG.format(**values) if format_ in _ENDINGS else ""
+    return _CARD.format(**values, config=config, loading=_LOADING[format_].format(**values))
 
 
 def _tokenizer(dataset: Dataset) -> str:
