@@ -48,8 +48,9 @@ class Fault:
 
     match: str
     status: int = 0
-    """An error in place of an answer."""
+    """Of an answer with `body` in place of the usual one."""
     headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b"{}"
     cut_after: int | None = None
     """The connection ends after this many bytes of the body."""
     short_by: int = 0
@@ -188,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.fault = next((f for f in self.hub.faults if f.match in path and f.times), Fault(""))
         self.fault.times -= 1
         if self.fault.status:
-            return self._error(self.fault.status, **self.fault.headers)
+            return self._answer(self.fault.status, self.fault.body, **self.fault.headers)
         if self.command in ("POST", "PUT"):
             return self._write(path)
         if path.startswith("/store/"):

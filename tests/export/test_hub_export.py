@@ -385,6 +385,18 @@ def test_a_refusal_says_what_to_do_and_keeps_the_rows(
     assert without_card(hub.files("me/rows")) == local_files(corpus, tmp_path / "rows")
 
 
+@pytest.mark.parametrize("place", ["/repos/create", "/preupload/", "/batch", "/commit/"])
+@pytest.mark.parametrize("body", [b"[]", b"{}", b"null", b"<html>"])
+def test_an_answer_of_another_form_is_no_bug(
+    hub: FakeHub, corpus: Path, without_pauses: None, place: str, body: bytes
+) -> None:
+    hub.faults = [Fault(place, status=200, body=body, times=1000)]
+    with pytest.raises(StorageError) as caught:
+        tokenmill.export(corpus, OUT)
+    assert caught.value.what == "the Hub refused the rows"
+    assert "it resumes where it stopped" in caught.value.hint
+
+
 def test_a_server_that_falls_silent_is_asked_again_and_then_left(
     hub: FakeHub, corpus: Path, without_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

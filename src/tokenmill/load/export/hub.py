@@ -179,17 +179,19 @@ class _Branch:
 
     def _ask(self, request: Callable[..., Any], **arguments: Any) -> Any:
         """Return the answer to a request, which is repeated while the Hub is busy."""
-        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+        known = (OSError, HTTPError, TokenmillError)
 
         def work() -> Any:
             try:
                 return request(**arguments)
-            except (HfHubHTTPError, TokenmillError):
+            except known:
                 raise
-            except (RuntimeError, ValueError) as error:  # of a thread, of Xet, or in an answer
-                if isinstance(error.__cause__, Exception):
+            except Exception as error:  # of a thread, of Xet, or of an answer of another form
+                if isinstance(error.__cause__, known):
                     raise error.__cause__ from None
-                raise _refused(str(error), str(self.name)) from error
+                raise _refused(f"{type(error).__name__}: {error}", str(self.name)) from error
 
         return hub.tried(work, str(self.name), lambda: None, refusal=_refusal)
 
