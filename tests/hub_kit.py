@@ -92,7 +92,7 @@ class FakeHub:
     stored: dict[str, bytes] = field(default_factory=dict)
     """Large files that were uploaded, by digest, in a commit or not."""
     verify_at: str = ""
-    """The host that shall be told when a large file is uploaded."""
+    """The host and port that shall be told when a large file is uploaded."""
 
     def commit(self, repo: str, files: dict[str, bytes], *revisions: str) -> str:
         """A commit of these files alone, and branches that point to it."""
@@ -257,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
                 port = self.server.server_address[1]
                 actions = {"upload": {"href": f"http://localhost:{port}/store/{one['oid']}"}}
                 if self.hub.verify_at:
-                    actions["verify"] = {"href": f"http://{self.hub.verify_at}:{port}/verify"}
+                    actions["verify"] = {"href": f"http://{self.hub.verify_at}/verify"}
                 place["actions"] = actions
             places.append(place)
         self._send_json({"transfer": "basic", "objects": places})

@@ -416,16 +416,20 @@ def test_a_busy_hub_is_asked_again(hub: FakeHub, corpus: Path, without_pauses: N
     assert "export.json" in hub.files("me/rows")
 
 
-def test_the_token_goes_to_no_other_host(hub: FakeHub, corpus: Path) -> None:
-    hub.verify_at = "localhost"
-    with pytest.raises(StorageError) as caught:
-        tokenmill.export(corpus, OUT)
-    assert str(caught.value) == (
-        "the token is not sent to another host\n"
-        "  where: http://localhost\n"
-        "  why: an answer of 127.0.0.1 asks for it"
-    )
-    assert not hub.asked("/verify")
+def test_the_token_goes_to_no_other_server(hub: FakeHub, corpus: Path) -> None:
+    port = int(hub.endpoint.rpartition(":")[2])
+    with serving() as other:
+        for where in (f"localhost:{port}", other.endpoint.removeprefix("http://")):
+            hub.verify_at, hub.stored = where, {}
+            with pytest.raises(StorageError) as caught:
+                tokenmill.export(corpus, OUT)
+            assert str(caught.value) == (
+                "the token is not sent to another server\n"
+                f"  where: http://{where}\n"
+                "  why: an answer of 127.0.0.1 asks for it"
+            )
+        assert not hub.asked("/verify")
+        assert other.requests == []
 
 
 def test_without_a_token_or_offline_nothing_is_asked(

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -246,7 +245,7 @@ def _session() -> Iterator[None]:
     def client() -> Any:
         new = usual()
         new.timeout = ANSWER_SECONDS
-        new.event_hooks["request"].append(_refuse_other_hosts)
+        new.event_hooks["request"].append(_refuse_other_servers)
         return new
 
     disable_progress_bars()
@@ -257,11 +256,11 @@ def _session() -> Iterator[None]:
         set_client_factory(usual)
 
 
-def _refuse_other_hosts(request: Any) -> None:
-    """Raise a StorageError before a token is sent to a host that is not the Hub."""
-    home, url = urlsplit(hub.endpoint()), request.url
-    is_home = (url.scheme, url.host) == (home.scheme, home.hostname)
+def _refuse_other_servers(request: Any) -> None:
+    """Raise a StorageError before a token is sent to a server that is not the Hub."""
+    asked, home = request.url, type(request.url)(hub.endpoint())
+    is_home = (asked.scheme, asked.host, asked.port) == (home.scheme, home.host, home.port)
     if "authorization" in request.headers and not is_home:
-        what = "the token is not sent to another host"
-        why = f"an answer of {home.hostname} asks for it"
-        raise StorageError(what, where=f"{url.scheme}://{url.host}", why=why)
+        why = f"an answer of {home.host} asks for it"
+        where = f"{asked.scheme}://{asked.netloc.decode()}"
+        raise StorageError("the token is not sent to another server", where=where, why=why)
