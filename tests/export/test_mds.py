@@ -162,6 +162,11 @@ def read_by(reader: str, program: str, *arguments: object, home: Path) -> Any:
     python = ROOT / f".venv-readers-{reader}" / "bin" / "python"
     if not python.is_file():
         pytest.skip(f"{reader} is not installed: make readers")
+    module = reader.removeprefix("mosaicml-")
+    if subprocess.run(
+        [python, "-W", "ignore", "-c", f"import {module}"], capture_output=True
+    ).returncode:
+        pytest.skip(f"{reader} is installed, and cannot be imported")
     command = [python, "-W", "ignore", "-c", program, *map(str, arguments)]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home)}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)

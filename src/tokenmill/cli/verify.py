@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from tokenmill.cli.parser import Command, Decoder, Json
 from tokenmill.core.options import about
 from tokenmill.core.values import counted
-
-if TYPE_CHECKING:
-    from tokenmill.load.export.comparing import Checked
-    from tokenmill.reports.verify import Verification
 
 Portion = Annotated[float, Meta(gt=0, le=1)]
 
@@ -79,51 +75,34 @@ examples:
                 dataset=self.dataset,
                 advance=advance,
             )
-        if result.export is not None:
-            self._show(result.export, result, sample)
-            return
         if self.json:
             names = [*("files", "bytes", "documents", "tokens", "plans")]
             names += ["compared_documents", "decoded_documents"]
             part = {"shard": result.shard} if result.shard else {}
             counts = {name: getattr(result, name) for name in names}
             names = [parent.dataset.location for parent in result.parents]
-            parents = {"parents": names} if names else {}
+            parents: dict[str, object] = {"parents": names} if names else {}
+            if result.is_export:
+                parents = {"rows": result.rows, "dataset": result.dataset.location}
             print_json({"verified": True, "sample": sample, **part, **counts, **parents})
             return
         parts = [
             counted(result.files, "file"),
-            counted(result.documents, "document"),
+            counted(result.rows, "row") if result.rows else counted(result.documents, "document"),
             counted(result.tokens, "token"),
         ]
         if result.plans:
             parts.append(counted(result.plans, "plan"))
         if self.against_sources:
             parts.append(f"{result.compared_documents:,} compared with their sources")
-        if not result.decoded_documents and not result.shard:
+        if not (result.decoded_documents or result.shard or result.is_export):
             parts.append("not decoded (give --tokenizer with a decode method)")
         part_name = f" shard {result.shard}" if result.shard else ""
-        share = f" ({sample:.3g} of the blocks)" if sample < 1 else ""
+        of = "each file" if result.is_export else "the blocks"
+        share = f" ({sample:.3g} of {of})" if sample < 1 else ""
         print(fitted(f"verified{part_name}: {', '.join(parts)}{share}"))
+        if result.is_export:
+            print(fitted(f"equal to {result.dataset.location}"))
         for parent in result.parents:
             what = counted(parent.documents, "document")
             print(fitted(f"with its dataset {parent.dataset.location}: {what}"))
-
-    def _show(self, checked: Checked, result: Verification, sample: float) -> None:
-        """Print how much of an export was compared."""
-        from tokenmill.cli.tables import print_json
-        from tokenmill.cli.terminal import fitted
-
-        location = checked.dataset.location
-        if self.json:
-            counts = {name: getattr(result, name) for name in ("files", "bytes")}
-            counts |= {name: getattr(checked, name) for name in ("rows", "documents", "tokens")}
-            print_json({"verified": True, "sample": sample, **counts, "dataset": location})
-            return
-        of = (
-            counted(checked.rows, "row") if checked.rows else counted(checked.documents, "document")
-        )
-        share = f" ({sample:.3g} of each file)" if sample < 1 else ""
-        parts = (counted(result.files, "file"), of, counted(checked.tokens, "token"))
-        print(fitted(f"verified: {', '.join(parts)}{share}"))
-        print(fitted(f"equal to {location}"))

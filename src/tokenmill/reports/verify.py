@@ -36,8 +36,6 @@ from tokenmill.store.view_manifest import VIEW_NAME, check_matches, damaged_view
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tokenmill.load.export.comparing import Checked
-
 MAX_PROBLEMS = 20
 NUM_DECODED = 8
 OWN_FOLDERS = ("tokens", "documents", "rejected", "tokenizer")
@@ -65,8 +63,10 @@ class Verification:
     documents: int = 0
     tokens: int = 0
     plans: int = 0
-    export: Checked | None = None
-    """If an export was verified: how many of its rows or documents were compared."""
+    is_export: bool = False
+    """Whether an export was verified; `dataset` is what it was compared with."""
+    rows: int = 0
+    """Rows of an export that were compared."""
     compared_documents: int = 0
     """Documents that were encoded again from the sources with the reference tokenizer."""
     decoded_documents: int = 0
@@ -118,14 +118,16 @@ def verify(
         _refuse("the export", dict(zip(NOT_OF_EXPORTS.items(), given, strict=True)))
         from tokenmill.load.export.checking import check_export  # loads a compiler
 
-        return _of_export(check_export(folder, dataset, sample=sample, advance=advance))
+        found = check_export(folder, dataset, sample=sample, advance=advance)
+        counts = (found.num_files, found.num_bytes, found.documents, found.tokens)
+        return Verification(found.dataset, "", *counts, is_export=True, rows=found.rows)
     _refuse("the dataset", {("dataset", "this is no export, which has a dataset"): dataset})
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
     with dataset_to_verify(folder) as opened:
-        found = parse_agent(shard or "0/1", os.environ, "shard")
-        part = Part(opened, found.index, found.count)
-        result = Verification(opened, shard=str(found) if shard else "")
+        agent = parse_agent(shard or "0/1", os.environ, "shard")
+        part = Part(opened, agent.index, agent.count)
+        result = Verification(opened, shard=str(agent) if shard else "")
         if opened.is_view:
             for root in dict.fromkeys(each.folder for each in opened.roots):
                 of_root = verify(
@@ -163,18 +165,6 @@ def _refuse(what: str, given: dict[tuple[str, str], object]) -> None:
     ]
     if problems:
         raise OptionError(f"verifying {what}", problems)
-
-
-def _of_export(checked: Checked) -> Verification:
-    files = checked.manifest.files
-    return Verification(
-        checked.dataset,
-        export=checked,
-        files=len(files),
-        bytes=sum(file.bytes for file in files),
-        documents=checked.documents,
-        tokens=checked.tokens,
-    )
 
 
 def _check_view(result: Verification, part: Part, advance: Advance) -> None:

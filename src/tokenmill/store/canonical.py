@@ -43,12 +43,6 @@ class _Head(msgspec.Struct):
     format_version: int = 0
 
 
-def format_of(path: Path) -> str:
-    """Return the name of the format of a sealed file; "" if it has none."""
-    with path.open("rb") as file:
-        return _head(file.read(MAX_JSON_BYTES)).format
-
-
 def read_sealed(path: Path, kind: type[T]) -> T:
     """Read a file that `write_sealed` wrote.
 

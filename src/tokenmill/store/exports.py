@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from tokenmill.core.options import Problem, Ref, about
-from tokenmill.store.canonical import format_of, read_sealed
+from tokenmill.store.canonical import read_sealed
 from tokenmill.store.manifest import FileEntry
 from tokenmill.store.row_format import Labels
 
@@ -225,10 +225,13 @@ def read_export(folder: Path) -> AnyManifest:
 
     Raises:
         UserError: it has another version of the format.
-        VerificationError: it is missing or damaged.
+        VerificationError: it is damaged.
+        OSError: it is missing.
     """
     path = folder / EXPORT_NAME
-    if path.is_file() and format_of(path) == "tokenmill-documents":
+    with path.open("rb") as file:
+        is_of_documents = b'"tokenmill-documents"' in file.read(64)
+    if is_of_documents:
         return read_sealed(path, DocumentsManifest)
     return read_sealed(path, ExportManifest)
 

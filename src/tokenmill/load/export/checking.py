@@ -12,7 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Advance
 from tokenmill.core.values import counted
-from tokenmill.load.export.comparing import Checked, Share, damaged_export
+from tokenmill.load.export.comparing import Comparison, damaged_export
 from tokenmill.load.export.document_comparison import compare_documents
 from tokenmill.load.export.folder import links_of
 from tokenmill.load.export.row_comparison import compare_rows
@@ -32,7 +32,7 @@ def check_export(
     *,
     sample: float = 1.0,
     advance: Advance = lambda stage, done, total: None,
-) -> Checked:
+) -> Comparison:
     """Check the files of an export, and compare all they hold with its dataset.
 
     With a `sample` below 1, a share of each file is compared, and no digests of files. `advance` is
@@ -47,12 +47,11 @@ def check_export(
         manifest = read_export(folder)
         _check_files(folder, manifest, sample, advance)
         with _dataset_of(folder, manifest, dataset) as found:
-            checked = Checked(folder, manifest, found)
-            share = Share(sample, advance)
+            checked = Comparison(folder, manifest, found, sample, advance)
             if isinstance(manifest, ExportManifest):
-                compare_rows(checked, manifest, _plan_of(folder, manifest, found), share)
+                compare_rows(checked, manifest, _plan_of(folder, manifest, found))
             else:
-                compare_documents(checked, manifest, share)
+                compare_documents(checked, manifest)
     return checked
 
 

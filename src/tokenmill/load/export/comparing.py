@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,32 +26,56 @@ DESCRIBED = (
 
 
 @dataclass(slots=True)
-class Checked:
+class Comparison:
     """An export, and how much of it was compared."""
 
     folder: Path
     manifest: AnyManifest
     dataset: Dataset
+    sample: float
+    """The share of each file to compare."""
+    advance: Advance
     rows: int = 0
     documents: int = 0
     tokens: int = 0
-
-
-@dataclass(slots=True)
-class Share:
-    """The share of each file that is compared; it tells the progress."""
-
-    sample: float
-    advance: Advance
-    total: int = 0
-    done: int = 0
+    token_bytes: int = 0
+    """Of the tokens in all files."""
+    _done: int = 0
     _random: np.random.Generator = field(default_factory=np.random.default_rng)
 
+    @property
+    def num_files(self) -> int:
+        """Files of the export."""
+        return len(self.manifest.files)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(file.bytes for file in self.manifest.files)
+
     def takes(self, num_bytes: int, *, first: bool) -> bool:
-        """Decide about the next piece; the first of a file is always compared."""
-        self.done += num_bytes
-        self.advance("comparing", self.done, self.total)
+        """Whether to compare the next piece of a file; the first always. It tells the progress."""
+        self._done += num_bytes
+        self.advance("comparing", self._done, self.token_bytes)
         return first or self._random.random() < self.sample
+
+    def require(self, wanted: AnyManifest, names: list[str]) -> None:
+        """Compare what the manifest says with what it should say, and with these names of files.
+
+        Raises:
+            VerificationError: something differs.
+        """
+        pairs: dict[str, tuple[object, object]] = {
+            name: (getattr(self.manifest, name, None), getattr(wanted, name, None))
+            for name in DESCRIBED
+        }
+        if names:
+            pairs["files"] = [file.name for file in self.manifest.files], names
+        for name, (found, expected) in pairs.items():
+            if found != expected:
+                why = f"{name}: {found} instead of {expected}"
+                path = self.folder / EXPORT_NAME
+                raise damaged_export("the export is described wrongly", path, why)
 
 
 def damaged_export(what: str, where: Path, why: str) -> VerificationError:
@@ -63,29 +84,7 @@ def damaged_export(what: str, where: Path, why: str) -> VerificationError:
     return VerificationError(what, where=str(where), why=why, hint=hint)
 
 
-def differs(
-    path: Path, what: str, place: int | None, found: Any, expected: Any
-) -> VerificationError:
-    """The error for a token, or for a number of tokens if there is no place."""
-    at = "number of tokens" if place is None else f"token {place:,}"
-    why = f"{what}, {at}: {found} in the file, {expected} in the dataset"
+def differs(path: Path, what: str, found: object, expected: object) -> VerificationError:
+    """The error for a token that differs, or the number of tokens."""
+    why = f"{what}: {found} in the file, {expected} in the dataset"
     return damaged_export("the export differs from its dataset", path, why)
-
-
-def require_names(folder: Path, expected: Iterable[str], names: Iterator[str]) -> None:
-    """Take the next names of files from a list, all that are left if none are expected."""
-    wanted = list(dict.fromkeys(expected))  # columns share a file but in npy
-    found = list(islice(names, len(wanted) or None))
-    if found != wanted:
-        lists = [", ".join(each) or "nothing" for each in (found, wanted)]
-        why = f"it lists {lists[0]} instead of {lists[1]}"
-        raise damaged_export("the export has other files", folder / EXPORT_NAME, why)
-
-
-def require_described(folder: Path, found: AnyManifest, wanted: AnyManifest) -> None:
-    """Compare what a manifest says of an export with what it should say."""
-    for name in DESCRIBED:
-        pair = [getattr(manifest, name, None) for manifest in (found, wanted)]
-        if pair[0] != pair[1]:
-            why = f"{name}: {pair[0]} instead of {pair[1]}"
-            raise damaged_export("the export is described wrongly", folder / EXPORT_NAME, why)

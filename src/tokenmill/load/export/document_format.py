@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 import xxhash
 
@@ -38,8 +37,9 @@ class Format:
 
     stretches: Callable[[Selection], list[Stretch]]
     """Decides which documents each file gets."""
-    index: Callable[[Path, np.dtype[np.integer], int], Index] | None = None
-    """Opens the index of a file, given its path without extension and its number of documents."""
+    index: Callable[..., Index] | None = None
+    """Opens the index of a file, given its path without extension, the dtype, its number of
+    documents, and where to write if it is not to be made."""
     copies_tokens: bool = True
     """Whether tokens are written, or only linked to."""
     describe: Callable[[DocumentsManifest, Path, Path], DocumentsManifest] | None = None

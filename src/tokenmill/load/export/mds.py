@@ -49,8 +49,12 @@ def head(row: np.dtype[np.void], num_rows: int) -> bytes:
 
 def most_rows(dtypes: dict[str, str], row_length: int) -> int:
     """How many rows a shard can have."""
-    row = row_dtype(dtypes, row_length)
-    return (MOST_BYTES - len(head(row, 0))) // (row.itemsize + 4)
+    return _rows_in(MOST_BYTES, row_dtype(dtypes, row_length))
+
+
+def _rows_in(num_bytes: int, row: np.dtype[np.void]) -> int:
+    """How many rows a shard of this size has at most."""
+    return max(num_bytes - len(head(row, 0)), 0) // (row.itemsize + 4)
 
 
 def index_of(dtypes: dict[str, str], files: Sequence[FileEntry]) -> bytes:
@@ -59,7 +63,7 @@ def index_of(dtypes: dict[str, str], files: Sequence[FileEntry]) -> bytes:
     for file in files:
         row = row_dtype(dtypes, int(file.name.split("-")[1]))
         described = _described(row)
-        samples = (file.bytes - len(head(row, 0))) // (row.itemsize + 4)
+        samples = _rows_in(file.bytes, row)
         raw = {"basename": file.name, "bytes": file.bytes, "hashes": {"xxh3_128": file.xxh3_128}}
         shards.append({**described, "raw_data": raw, "samples": samples, "zip_data": None})
         chunk = {"chunk_bytes": file.bytes, "chunk_size": samples, "dim": None}
@@ -135,28 +139,16 @@ class MdsWriter:
             self._file.close()
 
 
-def open_shard(path: Path) -> npt.NDArray[Any]:
-    """Map the rows of a shard, shape (num_rows,), whose fields are columns by their names in MDS.
+def open_shard(path: Path, row: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """Map the rows of a shard, shape (num_rows,).
 
     Raises:
-        ValueError: it is no shard that `MdsWriter` wrote.
+        ValueError: it is no shard of such rows.
     """
+    size = path.stat().st_size
+    num_rows = _rows_in(size, row)
+    first = head(row, num_rows)
     with path.open("rb") as file:
-        num_rows = int.from_bytes(file.read(4), "little")
-        size = path.stat().st_size
-        if 4 * (num_rows + 2) > size:
-            raise ValueError(f"it cannot have {num_rows} rows")
-        file.seek(4)
-        first = int.from_bytes(file.read(4), "little")
-        file.seek(4 * (num_rows + 2))
-        described = json.loads(file.read(max(first - file.tell(), 0)))
-        kinds = [encoding.split(":") for encoding in described["column_encodings"]]
-        dtypes = {
-            name: kind[1] for name, kind in zip(described["column_names"], kinds, strict=True)
-        }
-        row = row_dtype(dtypes, int(kinds[0][2]))
-        expected = head(row, num_rows)
-        file.seek(0)
-        if file.read(len(expected)) != expected or size != len(expected) + num_rows * row.itemsize:
-            raise ValueError("its columns, offsets and size contradict each other")
-    return np.memmap(path, row, "r", len(expected), (num_rows,))
+        if file.read(len(first)) != first or size != len(first) + num_rows * row.itemsize:
+            raise ValueError("its columns, offsets and size are not those of its rows")
+    return np.memmap(path, row, "r", len(first), (num_rows,))

@@ -16,17 +16,17 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tokenmill.core.records import Int64Array
 from tokenmill.load.export.document_format import Format
 from tokenmill.load.export.folder import flushed
 from tokenmill.load.export.selection import Selection, Stretch
 from tokenmill.load.export.token_source import Located
-from tokenmill.store.exports import DocumentFile, DocumentsManifest
+from tokenmill.store.exports import DocumentsManifest
 from tokenmill.store.files import write_pieces
 from tokenmill.store.layout import DTYPE_CODES, HEADER, MAGIC
 from tokenmill.store.manifest import FileEntry
@@ -52,19 +52,14 @@ def _of_shards(selection: Selection) -> list[Stretch]:
     return [s for name in subsets for s in selection.by_shard(name, name + "-{:05d}")]
 
 
-def blend_text(parts: list[DocumentFile], folder: Path) -> str:
-    """The content of `blend.json` for files in a folder."""
-    blend: dict[str, list[str] | None] = {"train": None, "valid": None, "test": None}
-    for part in parts:
-        name, prefix = SUBSETS[part.subset], str(folder / part.name)
-        blend[name] = [*(blend[name] or []), str(part.tokens), prefix]
-    return json.dumps(blend, indent=2) + "\n"
-
-
 def _blend(manifest: DocumentsManifest, folder: Path, out: Path) -> DocumentsManifest:
     """Write `blend.json`, which weights files by their tokens."""
+    blend: dict[str, list[str] | None] = {"train": None, "valid": None, "test": None}
+    for part in manifest.parts:
+        name, prefix = SUBSETS[part.subset], str(out.absolute() / part.name)
+        blend[name] = [*(blend[name] or []), str(part.tokens), prefix]
     path, place = folder / BLEND_NAME, out.absolute() / BLEND_NAME
-    path.write_text(blend_text(manifest.parts, place.parent))
+    path.write_text(json.dumps(blend, indent=2) + "\n")
     return msgspec.structs.replace(
         manifest,
         files=[*manifest.files, flushed(path)],
@@ -75,52 +70,45 @@ def _blend(manifest: DocumentsManifest, folder: Path, out: Path) -> DocumentsMan
     )
 
 
-class IndexArrays:
-    """The three arrays of an index, some documents at a time."""
+class MegatronIndex:
+    """Writes an index in pieces: its three arrays grow at once, so that memory holds none."""
 
-    def __init__(self, dtype: np.dtype[np.integer], *, joined: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        dtype: np.dtype[np.integer],
+        num_documents: int,
+        file: Any = None,
+        *,
+        joined: bool,
+    ) -> None:
+        """Begin an index; without a `file` to write to, beside `path`, with the ending `.idx`."""
+        self._path = path.with_name(f"{path.name}.idx")
+        self._file = file or open(self._path, "wb")  # noqa: SIM115 - closed by close()
         self._joined, self._item = joined, dtype.itemsize
-        self._bytes = self._documents = 0
+        self._starts = [HEADER.size + size * num_documents for size in (0, 4, 12)]
+        """Where the lengths, the offsets and the numbers of documents begin."""
+        self._documents = self._bytes = 0
+        code = DTYPE_CODES[dtype]
+        self._file.write(HEADER.pack(MAGIC, 1, code, num_documents, num_documents + 1))
+        self._write(2, 0, np.zeros(1, "<i8"))
 
-    def following(self, located: Located) -> list[npt.NDArray[np.integer]]:
-        """The lengths, offsets and numbers of documents, shape (n,) each.
-
-        Documents are joined, or lie where the dataset has them.
-        """
+    def append(self, located: Located) -> None:
+        """Add documents, which are joined, or lie where the dataset has them."""
         lengths, count = located.lengths, len(located.lengths)
         offsets = located.starts * self._item
         if self._joined:
             stops = self._bytes + np.cumsum(lengths) * self._item
             offsets, self._bytes = stops - lengths * self._item, int(stops[-1])
         numbers = np.arange(1, count + 1) + self._documents
+        self._write(0, self._documents, lengths.astype("<i4"))
+        self._write(1, self._documents, offsets.astype("<i8"))
+        self._write(2, self._documents + 1, numbers.astype("<i8"))
         self._documents += count
-        return [lengths.astype("<i4"), offsets.astype("<i8"), numbers.astype("<i8")]
 
-
-def array_starts(num_documents: int) -> list[int]:
-    """Where the lengths, the offsets and the numbers of documents begin, these after their 0."""
-    return [HEADER.size, HEADER.size + 4 * num_documents, HEADER.size + 12 * num_documents + 8]
-
-
-class MegatronIndex:
-    """Writes an index in pieces: its three arrays grow at once, so that memory holds none."""
-
-    def __init__(
-        self, path: Path, dtype: np.dtype[np.integer], num_documents: int, *, joined: bool
-    ) -> None:
-        self._path = path.with_name(f"{path.name}.idx")
-        self._file: BinaryIO = open(self._path, "wb")  # noqa: SIM115 - closed by close()
-        self._arrays = IndexArrays(dtype, joined=joined)
-        code = DTYPE_CODES[dtype]
-        self._file.write(HEADER.pack(MAGIC, 1, code, num_documents, num_documents + 1))
-        self._places = array_starts(num_documents)  # what is skipped is the 0
-
-    def append(self, located: Located) -> None:
-        """Add documents, which are joined, or lie where the dataset has them."""
-        for number, values in enumerate(self._arrays.following(located)):
-            self._file.seek(self._places[number])
-            write_pieces(self._file, values)
-            self._places[number] += values.nbytes
+    def _write(self, array: int, place: int, values: Int64Array) -> None:
+        self._file.seek(self._starts[array] + values.itemsize * place)
+        write_pieces(self._file, values)
 
     def finish(self) -> FileEntry:
         """Flush the index to disk and describe it."""

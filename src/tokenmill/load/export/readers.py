@@ -28,25 +28,25 @@ class Piece:
     """Reads its columns, one list each row."""
 
 
-Reader = Callable[[dict[str, Path]], Iterator[Piece]]
+Reader = Callable[[dict[str, Path], dict[str, str], int], Iterator[Piece]]
 """Yields the rows of a file, or of a file per column, and raises what its library raises.
 
-It is given the paths by column, which are the same but for npy.
+It is given paths and dtypes by column, and the length of rows. Paths are the same but for npy.
 """
 
 
-def _npy(paths: dict[str, Path]) -> Iterator[Piece]:
+def _npy(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
     yield from _cut({name: np.load(path, "r") for name, path in paths.items()})
 
 
-def _pt(paths: dict[str, Path]) -> Iterator[Piece]:
+def _pt(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
     import torch
 
     tensors = torch.load(next(iter(paths.values())), weights_only=True, mmap=True)
     yield from _cut({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
-def _parquet(paths: dict[str, Path]) -> Iterator[Piece]:
+def _parquet(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(next(iter(paths.values()))) as file:
@@ -54,7 +54,7 @@ def _parquet(paths: dict[str, Path]) -> Iterator[Piece]:
             yield Piece(file.metadata.row_group(number).num_rows, partial(_group, file, number))
 
 
-def _datasets(paths: dict[str, Path]) -> Iterator[Piece]:
+def _datasets(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
     import pyarrow as pa
 
     with (
@@ -65,10 +65,8 @@ def _datasets(paths: dict[str, Path]) -> Iterator[Piece]:
             yield Piece(batch.num_rows, partial(_columns, pa.Table.from_batches([batch])))
 
 
-def _mds(paths: dict[str, Path]) -> Iterator[Piece]:
-    rows = mds.open_shard(next(iter(paths.values())))
-    if {*(rows.dtype.names or ())} != {mds.NAMES.get(name, name) for name in paths}:
-        raise ValueError(f"its columns are {rows.dtype.names}")
+def _mds(paths: dict[str, Path], dtypes: dict[str, str], row_length: int) -> Iterator[Piece]:
+    rows = mds.open_shard(next(iter(paths.values())), mds.row_dtype(dtypes, row_length))
     yield from _cut({name: rows[mds.NAMES.get(name, name)] for name in paths})
 
 

@@ -171,7 +171,9 @@ def _export(
     """Write the files of all rows of one length, except those already finished."""
     left = _left(series, work)
     if left:
-        partitions = _partitions(series, reader, work, wanted)
+        aligned = wanted.options.labels == "aligned"
+        length, dtype = series.row_length, reader.dtype
+        partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)
         _distribute(reader, series, left, partitions, advance)
         _write(series, left, partitions, work, wanted, advance)
         remove_folder(work.partitions)
@@ -183,30 +185,19 @@ def _left(series: Series, work: Unfinished) -> list[int]:
     return [number for number in series.numbers if work.finished(series.stem(number)) is None]
 
 
-def _partitions(
-    series: Series, reader: RowReader, work: Unfinished, wanted: ExportManifest
-) -> RowPartitions:
-    aligned = wanted.options.labels == "aligned"
-    return RowPartitions(work.partitions, series.row_length, reader.dtype, aligned=aligned)
-
-
 def _needed_bytes(
     all_series: list[Series], reader: RowReader, work: Unfinished, wanted: ExportManifest
 ) -> int:
-    """Bytes that the partitions and the files will need at least at once.
+    """Bytes needed at least, for the partitions of a series or all files, if their size is known.
 
-    Files that are compressed or leave out padding are not counted: their size is not known. The
-    partitions of a series are complete before its first file, and go one by one.
+    That of files that are compressed or leave out padding is not.
     """
-    needed = written = 0
-    for series in all_series:
-        rows = sum(len(series.rows_of(number)) for number in _left(series, work))
-        tokens = rows * series.row_length
-        partitions = _partitions(series, reader, work, wanted)
-        needed = max(needed, written + tokens * partitions.token_bytes)
-        if wanted.options.format != "parquet" and wanted.options.layout is UNSET:
-            written += tokens * token_bytes(wanted.dtypes)
-    return max(needed, written)
+    rows = [sum(len(each.rows_of(n)) for n in _left(each, work)) for each in all_series]
+    tokens = [n * each.row_length for n, each in zip(rows, all_series, strict=True)]
+    aligned, options = wanted.options.labels == "aligned", wanted.options
+    partitions = max(tokens, default=0) * (reader.dtype.itemsize * (2 - aligned) + 1)  # and flags
+    known = options.format != "parquet" and options.layout is UNSET
+    return max(partitions, sum(tokens) * token_bytes(wanted.dtypes) * known)
 
 
 def _warn_of_mask(reader: RowReader, wanted: ExportManifest) -> None:
