@@ -11,7 +11,7 @@ What writes asks for a token:
 /api/repos/create                          a new repository
 /api/datasets/REPO                         whether it is private
 /api/datasets/REPO/branch/BRANCH           a new branch
-/api/datasets/REPO/preupload/REVISION      which files are large
+/api/datasets/REPO/preupload/REVISION      which files are large, and which .gitignore leaves out
 /datasets/REPO.git/info/lfs/objects/batch  where to put large files that are not there yet
 /store/ETAG                                takes a large file
 /api/datasets/REPO/commit/REVISION         small files, names of large ones, and what to delete
@@ -20,6 +20,7 @@ What writes asks for a token:
 from __future__ import annotations
 
 import base64
+import fnmatch
 import functools
 import hashlib
 import io
@@ -237,7 +238,9 @@ class _Handler(BaseHTTPRequestHandler):
         if found[3] not in revisions:
             return self._error(404, **{"X-Error-Code": "RevisionNotFound"})
         if found[2] == "preupload":
-            files = [_mode_of(file["path"]) for file in asked[0]["files"]]
+            there = hub.files(found[1], found[3]).get(".gitignore", b"").decode()
+            ignored = asked[0].get("gitIgnore") or there
+            files = [_mode_of(file["path"], ignored.split()) for file in asked[0]["files"]]
             return self._send_json({"files": files})
         return self._commit(found[1], found[3], asked)
 
@@ -355,9 +358,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.sent_bytes += len(body)
 
 
-def _mode_of(path: str) -> dict[str, Any]:
+def _mode_of(path: str, ignored: Sequence[str]) -> dict[str, Any]:
     mode = "lfs" if path.endswith(LARGE) else "regular"
-    return {"path": path, "uploadMode": mode, "shouldIgnore": False}
+    is_ignored = any(fnmatch.fnmatch(path, pattern) for pattern in ignored)
+    return {"path": path, "uploadMode": mode, "shouldIgnore": is_ignored}
 
 
 def _entry(path: str, data: bytes) -> dict[str, Any]:

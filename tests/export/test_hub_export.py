@@ -328,6 +328,27 @@ def test_a_new_branch_holds_only_the_export_and_the_main_branch_stays(
     assert 'load_dataset("me/rows", revision="threes", split="train")' in card
 
 
+@pytest.mark.parametrize("ignored", [b"*.parquet", b"*.json", b"README.md"])
+def test_a_gitignore_of_the_main_branch_leaves_nothing_out(
+    hub: FakeHub, corpus: Path, tmp_path: Path, ignored: bytes
+) -> None:
+    hub.commit("me/rows", {**INITIAL, ".gitignore": ignored})
+    tokenmill.export(corpus, f"{OUT}@threes", **OPTIONS)
+    found = hub.files("me/rows", "threes")
+    assert "README.md" in found
+    assert without_card(found) == local_files(corpus, tmp_path / "rows")
+
+
+def test_a_hub_that_does_not_show_what_was_committed_is_named(hub: FakeHub, corpus: Path) -> None:
+    url = f"{hub.endpoint}/datasets/me/rows/commit/{'0' * 40}"
+    body = json.dumps({"commitUrl": url, "commitOid": "0" * 40}).encode()
+    hub.faults = [Fault("/commit/", status=200, body=body)]
+    with pytest.raises(StorageError, match="it does not list all files after the commit"):
+        tokenmill.export(corpus, OUT)
+    tokenmill.export(corpus, OUT)
+    assert "export.json" in hub.files("me/rows")
+
+
 def test_a_commit_of_somebody_else_is_not_overwritten(
     hub: FakeHub, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,12 @@ CARD_NAME = "README.md"
 OF_THE_HUB = ".gitattributes"
 """The file that the Hub puts into a new repository."""
 FILES_AT_ONCE = 5
+_SEND: dict[str, Any] = {
+    "num_threads": FILES_AT_ONCE,
+    "free_memory": False,
+    "gitignore_content": "# A .gitignore in the repository leaves out nothing.",
+}
+"""How files are sent before the commit that names them."""
 ANSWER_SECONDS = 300.0
 """The longest silence of a server; the library's own limit is none in some versions."""
 
@@ -162,19 +168,24 @@ class _Branch:
         for start in range(0, len(files), FILES_AT_ONCE):
             some = files[start : start + FILES_AT_ONCE]
             added = [CommitOperationAdd(entry.name, report.folder / entry.name) for entry in some]
-            send = {"additions": added, "num_threads": FILES_AT_ONCE, "free_memory": False}
-            self._ask(self._api.preupload_lfs_files, **self._place, **send)
+            self._ask(self._api.preupload_lfs_files, **self._place, **_SEND, additions=added)
             operations += added
             done += sum(entry.bytes for entry in some)
             advance("uploading", done, total)
         manifest = replace(report.manifest, dataset_place=UNSET, plan_place=UNSET)
         own = {CARD_NAME: card.encode(), EXPORT_NAME: canonical_json(sealed(manifest))}
-        operations += [CommitOperationAdd(path, data) for path, data in own.items()]
-        kept = {OF_THE_HUB, *(operation.path_in_repo for operation in operations)}
-        operations += [CommitOperationDelete(path) for path in sorted(self.sizes.keys() - kept)]
+        added = [CommitOperationAdd(path, data) for path, data in own.items()]
+        self._ask(self._api.preupload_lfs_files, **self._place, **_SEND, additions=added)
+        operations += added
+        sizes = {operation.path_in_repo: operation.upload_info.size for operation in operations}
+        others = self.sizes.keys() - {OF_THE_HUB, *sizes}
+        operations += [CommitOperationDelete(path) for path in sorted(others)]
         message = {"commit_message": f"Rows of plan {report.manifest.plan_id}"}
         parent = {"parent_commit": self.commit, "operations": operations}
         self._ask(self._api.create_commit, **self._place, **message, **parent)
+        listed = hub.files_in(self.name, hub.commit_of(self.name), "", recursive=True)
+        if not sizes.items() <= {file.path: file.num_bytes for file in listed}.items():
+            raise _refused("it does not list all files after the commit", str(self.name))
 
     def _ask(self, request: Callable[..., Any], **arguments: Any) -> Any:
         """Return the answer to a request, which is repeated while the Hub is busy."""
