@@ -328,6 +328,19 @@ def test_a_new_branch_holds_only_the_export_and_the_main_branch_stays(
     assert 'load_dataset("me/rows", revision="threes", split="train")' in card
 
 
+def test_rows_that_were_damaged_before_they_were_uploaded_are_written_again(
+    hub: FakeHub, corpus: Path, tmp_path: Path
+) -> None:
+    hub.faults = [Fault("/commit/", status=507)]
+    with pytest.raises(StorageError):
+        tokenmill.export(corpus, OUT, **OPTIONS)
+    damaged = next((tmp_path / "assets").rglob("rows-4-00001.parquet"))
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    tokenmill.export(corpus, OUT, **OPTIONS)
+    assert without_card(hub.files("me/rows")) == local_files(corpus, tmp_path / "rows")
+
+
 @pytest.mark.parametrize("ignored", [b"*.parquet", b"*.json", b"README.md"])
 def test_a_gitignore_of_the_main_branch_leaves_nothing_out(
     hub: FakeHub, corpus: Path, tmp_path: Path, ignored: bytes

@@ -29,6 +29,7 @@ from tokenmill.read.places.hub.names import DEFAULT_REVISION, PREFIX, HubName, p
 from tokenmill.store.canonical import canonical_json, sealed, unseal
 from tokenmill.store.cloud.reach import require_reachable
 from tokenmill.store.dataset import Dataset
+from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, ExportManifest, ExportOptions
 from tokenmill.store.files import locked_folder, storage_errors
 from tokenmill.store.plan import Plan
@@ -92,9 +93,17 @@ def publish(
                 if not overwrite:
                     raise
                 report = write(overwrite=True)
+            if report.already_there and _is_damaged(report):
+                report = write(overwrite=True)
             branch.replace(report, card_text(name, dataset, plan, report.manifest), advance)
         shutil.rmtree(folder, ignore_errors=True)
     return report
+
+
+def _is_damaged(report: ExportReport) -> bool:
+    """Whether a file changed after it was written by an attempt that did not upload it."""
+    files = report.manifest.files
+    return any(file_digest(report.folder / entry.name) != entry.xxh3_128 for entry in files)
 
 
 class _Branch:
