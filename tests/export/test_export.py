@@ -398,6 +398,24 @@ def test_what_stands_at_the_output_stays(
     assert kind != "file" or out.read_text() == "mine"
 
 
+@pytest.mark.parametrize("write", [tokenmill.export, tokenmill.export_documents])
+def test_a_path_that_no_json_can_hold_is_refused_before_anything_is_written(
+    tmp_path: Path, dataset: Dataset, plan: Plan, write: Callable[..., object]
+) -> None:
+    chosen = {"plan": plan} if write is tokenmill.export else {}
+    odd = tmp_path / "a\udcff"
+    shutil.copytree(dataset.folder, odd)
+    for folder, out, what in [
+        (dataset.folder, odd / "rows", "the output folder"),
+        (odd, tmp_path / "rows", "the dataset"),
+    ]:
+        with pytest.raises(UserError) as caught:
+            write(folder, out, **chosen)
+        assert caught.value.what == f"cannot use {what}"
+        assert caught.value.why == "its path is not valid UTF-8"
+        assert not out.exists()
+
+
 def test_pt_files_are_refused_without_torch_before_anything_is_written(
     tmp_path: Path, dataset: Dataset, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import UNSET, UnsetType
 
 from tokenmill.core.errors import UserError, VerificationError
-from tokenmill.core.paths import local_path
+from tokenmill.core.paths import local_path, refuse_non_utf8
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.store.canonical import wrong_size
@@ -189,8 +189,16 @@ def folders_at(folder: Path, place: str) -> list[Path]:
 
 
 def place_of(folder: Path, dataset: Dataset, out: Path) -> str | UnsetType:
-    """A folder of a dataset, relative to `out`; unset if the dataset is in a bucket."""
-    return UNSET if dataset.origin is not None else os.path.relpath(folder, out)
+    """A folder of a dataset, relative to `out`; unset if the dataset is in a bucket.
+
+    Raises:
+        UserError: a path is not UTF-8.
+    """
+    refuse_non_utf8(out.absolute(), "the output folder")
+    if dataset.origin is not None:
+        return UNSET
+    refuse_non_utf8(folder.absolute(), "the dataset")
+    return os.path.relpath(folder, out)
 
 
 def is_dataset(folder: Path) -> bool:

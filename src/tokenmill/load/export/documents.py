@@ -65,7 +65,8 @@ def export_documents(
     shards, depending on the stage.
 
     Raises:
-        UserError: options do not fit together, or an index is to be made of a dataset in a bucket.
+        UserError: options do not fit together, an index is to be made of a dataset in a bucket, or
+            a path is not valid UTF-8.
         OutputConflictError: something else is at `out`; with `overwrite`, something that is not
             an export.
         VerificationError: the dataset is damaged.
@@ -73,6 +74,7 @@ def export_documents(
     """
     options = _settled(options or DocumentOptions())
     out = output_path(out, "the output folder")
+    place = place_of(dataset.folder, dataset, out)
     format_ = format_of(options)
     if dataset.origin is not None and not format_.copies_tokens:
         hint = f"copy it first (tokenmill cp {dataset.location} DIR), or copy its tokens here"
@@ -93,7 +95,6 @@ def export_documents(
         work.require_space(_needed_bytes(work, format_, selection, stretches))
         files = _write(work, format_, selection, stretches, advance)
         parts = [stretch.described for stretch in stretches]
-        place = place_of(dataset.folder, dataset, out)
         manifest = msgspec.structs.replace(wanted, dataset_place=place, parts=parts, files=files)
         if not format_.copies_tokens:
             manifest = _link(manifest, dataset, work.rows, out)

@@ -118,13 +118,15 @@ def export(
     `advance` is called with bytes.
 
     Raises:
-        UserError: the plan belongs to another dataset, or ids do not fit the dtype.
+        UserError: the plan belongs to another dataset, ids do not fit the dtype, or a path is not
+            valid UTF-8.
         OutputConflictError: something else is at `out`; with `overwrite`, something that is not
             an export.
         VerificationError: the plan does not fit the dataset.
     """
     options = options or ExportOptions()
     out = output_path(out, "the output folder")
+    places = [place_of(each.folder, dataset, out) for each in (dataset, plan)]
     reader, order, wanted = prepared(dataset, plan, options)
     is_limited = options.sequences_per_file is UNSET
     file_bytes = mds.FILE_BYTES if wanted.options.format == "mds" else FILE_BYTES
@@ -142,7 +144,6 @@ def export(
         kept = work.num_finished()
         work.require_space(_needed_bytes(series, reader, work, wanted))
         files = [file for each in series for file in _export(each, reader, work, wanted, advance)]
-        places = [place_of(each.folder, dataset, out) for each in (dataset, plan)]
         placed = msgspec.structs.replace(wanted, dataset_place=places[0], plan_place=places[1])
         manifest = _finish(placed, work, files)
         take_name(work.rows, out)
