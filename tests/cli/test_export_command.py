@@ -84,7 +84,7 @@ def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> N
     given += " --order-by score --bands 10 --columns input_ids,labels --json"
     command = ["export", str(built), "--plan", "best-fit-4", "--out", str(out), *given.split()]
     assert main(command) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert printed["options"] == {
         "format": "npy",
         "columns": ["input_ids", "labels"],
@@ -96,7 +96,8 @@ def test_every_option_arrives(built: Path, tmp_path: Path, capsys: Printed) -> N
         "bands": 10,
     }
     assert printed["num_sequences"] == 7
-    assert printed == json.loads((out / "export.json").read_text())
+    record = json.loads((out / "export.json").read_text())
+    assert printed == {"event": "finished", **record}
     assert (printed["format"], printed["format_version"]) == ("tokenmill-rows", 1)
     names = [f"rows-4-{number:05d}.input_ids.npy" for number in range(3)]
     assert [file["name"] for file in printed["files"]][::2] == names

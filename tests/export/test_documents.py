@@ -597,8 +597,10 @@ def test_the_command_prints_what_trainers_need(
     assert main([*given, "--index-only"]) == 0
     assert capsys.readouterr().out.startswith("nothing to do: the export is complete\n")
     assert main([*given, "--overwrite", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown == json.loads((out / "export.json").read_text())
+    *events, shown = map(json.loads, capsys.readouterr().out.splitlines())
+    assert events[0] == {"event": "choosing", "done": 0, "total": len(dataset.shards)}
+    record = json.loads((out / "export.json").read_text())
+    assert shown == {"event": "finished", **record}
 
 
 @pytest.mark.parametrize(

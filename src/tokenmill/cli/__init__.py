@@ -30,7 +30,7 @@ COMMANDS = {
     "build": "encode a corpus into a dataset; run the same command again to resume",
     "adopt": "make a dataset of token files of Megatron, OLMo, datatrove, nanoGPT or datasets",
     "pack": "plan training sequences of a dataset, or compare packing strategies",
-    "export": "write rows as Parquet, npy, pt or datasets files, or documents for Megatron",
+    "export": "write rows as Parquet, npy, pt, datasets or MDS, or documents for Megatron",
     "rows": "turn a Hugging Face dataset into rows for a causal language model",
     "estimate": "estimate tokens, disk, time and memory from a sample; writes nothing",
     "analyze": "compare sequence lengths by fill, cuts, FLOPs and memory; recommend one",

@@ -6,9 +6,9 @@ import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta
+from msgspec import Meta, to_builtins
 
-from tokenmill.cli.parser import Command, Json, Section
+from tokenmill.cli.parser import Command, Events, Section
 from tokenmill.core.options import OptionError, Problem, about, make_options
 from tokenmill.core.values import counted
 from tokenmill.store.exports import DocumentFormat, DocumentOptions, ExportOptions, Format, Order
@@ -58,44 +58,46 @@ examples:
     ] = None
     format: Annotated[
         Literal[Format, DocumentFormat] | None,
-        about(
-            "rows as npy, pt, parquet (default), datasets (Arrow) or mds (MosaicML); documents "
-            "for megatron or nanogpt"
-        ),
+        about("rows (default: parquet), or documents for megatron or nanogpt"),
     ] = None
     order: Annotated[
         Order | None,
-        about("plan, corpus or shuffled (default: shuffled rows, documents of the corpus)"),
+        about("default: shuffled rows, documents of the corpus"),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="seed of the shuffled order")] = 0
-    json: Json = False
+    json: Events = False
     overwrite: Annotated[bool, about("replace an existing export")] = False
 
     def run(self) -> None:
-        from tokenmill.cli.meter import meter
-        from tokenmill.cli.tables import print_json
-        from tokenmill.cli.terminal import fitted
-        from tokenmill.read.places.hub.names import PREFIX
+        from tokenmill.cli.display import Shown, display_for
         from tokenmill.store.temporary import dataset_at
 
         of_documents = self.format in typing.get_args(DocumentFormat)
         values = self._values("documents" if of_documents else "rows")
-        with dataset_at(self.dataset) as dataset, meter() as advance:
-            report: DocumentsReport | ExportReport
-            if of_documents:
-                report = self._export_documents(dataset, values, advance)
-                lines = document_lines(report)
-            else:
-                report = self._export_rows(dataset, values, advance)
-                lines = export_lines(report)
-        if self.json:
-            print_json(report.manifest)
-            return
+        export = self._export_documents if of_documents else self._export_rows
+        shown: Shown[None, DocumentsReport | ExportReport] = Shown(
+            counted="tokens",
+            lines=lambda report, startup, verbose: [*self._lines(report)],
+            values=lambda report: to_builtins(report.manifest),
+        )
+        with dataset_at(self.dataset) as dataset, display_for(shown, json=self.json) as display:
+            display.finish(export(dataset, values, display.advance))
+
+    def _lines(self, report: DocumentsReport | ExportReport) -> Iterator[str]:
+        """The summary for people."""
+        from tokenmill.cli.terminal import fitted
+        from tokenmill.load.export.documents import DocumentsReport
+        from tokenmill.read.places.hub.names import PREFIX
+
         if report.already_there:
-            print("nothing to do: the export is complete")
-        print(fitted("\n".join(lines)))
+            yield "nothing to do: the export is complete"
+        if isinstance(report, DocumentsReport):
+            lines = document_lines(report)
+        else:
+            lines = export_lines(report)
+        yield fitted("\n".join(lines))
         if self.out.startswith(PREFIX):
-            print(f"published as {self.out}")
+            yield f"published as {self.out}"
 
     def _values(self, section: str) -> dict[str, Any]:
         """The options of a section, with the shared ones.

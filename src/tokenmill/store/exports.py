@@ -65,7 +65,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Annotated[tuple[Column, ...], Meta(min_length=1)] | UnsetType,
         Meta(
             description="of input_ids, labels, position_ids, attention_mask (default: the first "
-            "three; mds: input_ids; pt and parquet omit labels that repeat input_ids)",
+            "three, mds: input_ids; pt, parquet: no labels that repeat input_ids)",
             examples=["input_ids", "position_ids"],
         ),
     ] = UNSET
