@@ -70,6 +70,12 @@ def test_every_other_spelling_is_refused(change: Any, tmp_path: Path) -> None:
     assert caught.value.where == str(path)
 
 
+def test_a_device_or_pipe_that_might_never_end_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "note.json").symlink_to("/dev/null")
+    with pytest.raises(VerificationError, match="not a regular file"):
+        read_sealed(tmp_path / "note.json", Note)
+
+
 def test_a_file_over_the_limit_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,7 +52,10 @@ def read_sealed(path: Path, kind: type[T]) -> T:
         VerificationError: the file is missing, too large, or damaged.
     """
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would never end
+            raise VerificationError("not a regular file", where=str(path), hint=RESTORE)
+        size = status.st_size
         if size > MAX_JSON_BYTES:
             why = f"it has {size} bytes; the limit is {MAX_JSON_BYTES}"
             raise VerificationError("the file is too large to read", where=str(path), why=why)
