@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tokenmill.core.errors import EngineError, UserError
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import NORMAL, read_model
-from tokenmill.vocabulary.sentencepiece import trainer
+from tokenmill.encode.words.sentencepiece import (
+    NORMAL,
+    TRAINER,
+    published,
+    read_fields,
+    read_model,
+)
+from tokenmill.vocabulary.sentencepiece.seeds import find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer import SentencePieceModel, train_sentencepiece
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 from tokenmill.vocabulary.training.sentencepiece_models import differing_texts
@@ -111,6 +119,8 @@ def test_what_no_piece_can_hold_cuts_a_word_and_is_counted():
     [
         (replace(BPE, vocabulary_size=90_000), "not enough for 90,000 pieces"),
         (replace(BPE, vocabulary_size=20), "20 pieces is too small"),
+        (replace(UNIGRAM, vocabulary_size=90_000), "not enough for 90,000 pieces"),
+        (replace(UNIGRAM, vocabulary_size=20), "20 pieces is too small"),
         (replace(BPE, vocabulary_size=3), "alone need 3"),
         (replace(BPE, character_coverage=0.5), "accepts 0.98 to 1"),
         (replace(BPE, max_piece_characters=0), "accepts 1 to 512"),
@@ -153,11 +163,48 @@ def test_progress_is_told():
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
 
 
-def test_large_corpora_are_counted_in_64_bits(monkeypatch):
-    monkeypatch.setattr(trainer, "_MAX_UNITS", 100)
-    options = replace(UNIGRAM, vocabulary_size=200)
-    words = counted(LINES[:200], options.split)
-    assert len(read_model(train_sentencepiece(words, options).data).pieces) == 200
+@pytest.mark.parametrize("options", [UNIGRAM, replace(LLAMA, model="unigram")])
+def test_a_unigram_model_stores_the_options_that_the_library_stores(options):
+    def stored(data: bytes) -> tuple[Any, list[tuple[str, int]]]:
+        spec = next(value for number, value in read_fields(data) if number == TRAINER)
+        reserved = [piece for piece in read_model(data).pieces if piece.type != NORMAL]
+        return spec, [(piece.text, piece.type) for piece in reserved]
+
+    from_library = published(from_texts(LINES, options), b"", {})
+    assert stored(from_counts(options).data) == stored(from_library)
+
+
+def test_most_pieces_are_those_that_the_library_prunes_the_same_seeds_to():
+    words, seeds = counted(LINES, UNIGRAM.split), io.StringIO()
+    found = find_seeds(words, UNIGRAM)
+    for piece, count in zip(found.pieces, found.counts.tolist(), strict=True):
+        seeds.write(f"{piece}\t{count}\n")
+    ours = {*pieces_of(from_counts(UNIGRAM).data)}
+    theirs = {*pieces_of(from_seeds(words, seeds.getvalue()))}
+    assert len(ours) == len(theirs)
+    assert len(ours & theirs) > 0.85 * len(theirs)
+
+
+def from_seeds(words: WordCounts, seeds: str) -> bytes:
+    """The library's own model of counted words, from seeds."""
+    written = io.BytesIO()
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "seeds.tsv").write_text(seeds)
+        lines = (f"{word.decode()}\t{count}\n" for word, count in words.to_dict().items())
+        (Path(name) / "words.tsv").write_text("".join(lines))
+        sentencepiece.SentencePieceTrainer.Train(
+            input=f"{name}/words.tsv", input_format="tsv", model_writer=written, minloglevel=2,
+            seed_sentencepieces_file=f"{name}/seeds.tsv", **UNIGRAM.trainer_arguments(),
+        )  # fmt: skip
+    return written.getvalue()
+
+
+def test_unigram_training_tells_its_progress_to_the_end():
+    told: list[tuple[str, int, int]] = []
+    train_sentencepiece(counted(LINES, UNIGRAM.split), UNIGRAM, lambda *each: told.append(each))
+    assert {stage for stage, _, _ in told} == {"pruning"}
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1][1] == told[-1][2] > 0
 
 
 ODD_TEXTS = [

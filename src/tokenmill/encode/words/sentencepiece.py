@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -39,6 +39,25 @@ UNIGRAM, BPE = 1, 2
 _TRAINED_WITH = {1, 2, 7, 18, 54}
 """Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
 input_format, max_sentence_length and seed_sentencepieces_file."""
+_STORED_OPTIONS = {
+    "vocab_size": 4,
+    "character_coverage": 10,
+    "num_threads": 16,
+    "max_sentencepiece_length": 20,
+    "split_by_unicode_script": 21,
+    "split_digits": 25,
+    "control_symbols": 30,
+    "byte_fallback": 35,
+    "unk_id": 40,
+    "bos_id": 41,
+    "eos_id": 42,
+    "pad_id": 43,
+    "unk_piece": 45,
+    "bos_piece": 46,
+    "eos_piece": 47,
+    "pad_piece": 48,
+}
+"""Field numbers of `TrainerSpec`, in their order."""
 _MODEL_TYPE, _MARKS_ENDS, _BYTE_FALLBACK = 3, 24, 35
 _ESCAPES_SPACES = 5
 """A field number of `NormalizerSpec`."""
@@ -185,6 +204,29 @@ def read_model(data: bytes) -> ModelFile:
     numbers = [number for number, _ in fields]
     repeats = max(map(numbers.count, (TRAINER, NORMALIZER))) > 1
     return ModelFile(pieces, kind, falls_back, normalizer, marks_starts, repeats)
+
+
+def write_model(pieces: Sequence[Piece], options: Mapping[str, Any]) -> bytes:
+    """Return a Unigram model file with an empty normalizer.
+
+    `options` are the library's, by name; those that a model stores must be there.
+    """
+    out = []
+    for piece in pieces:
+        kind = [] if piece.type == NORMAL else [write_field(3, piece.type)]
+        parts = [write_field(1, piece.text.encode()), write_field(2, piece.score), *kind]
+        out.append(write_field(PIECES, b"".join(parts)))
+    spec = [write_field(_MODEL_TYPE, UNIGRAM)]
+    for name, number in _STORED_OPTIONS.items():
+        values = options[name] if isinstance(options[name], list) else [options[name]]
+        spec += [_write_option(number, value) for value in values]
+    return b"".join([*out, write_field(TRAINER, b"".join(spec)), write_field(NORMALIZER, b"")])
+
+
+def _write_option(number: int, value: str | int | float) -> bytes:
+    if isinstance(value, str):
+        return write_field(number, value.encode())
+    return write_field(number, value if value >= 0 else (1 << 64) + int(value))
 
 
 def published(data: bytes, normalizer_spec: bytes, spellings: Mapping[str, str]) -> bytes:

@@ -13,7 +13,6 @@ next character at each position, and sort the pairs.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,11 +41,6 @@ class Seeds:
     """Shape (num_seeds,): occurrences in the corpus."""
     num_words: int
     """The number of unique words searched; no other word is more frequent."""
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield each seed with its occurrences, in the format of `seed_sentencepieces_file`."""
-        for piece, count in zip(self.pieces, self.counts.tolist(), strict=True):
-            yield b"%s\t%d\n" % (piece.encode(), count)
 
 
 class _Parts(NamedTuple):
@@ -183,7 +177,7 @@ def _follows(codes: Int64Array, options: SentencePieceOptions) -> BoolArray:
 def _kind(character: str) -> str:
     """Return the script of a letter or mark, "" for other characters.
 
-    It is almost the same as in SentencePiece, which rejects seeds that it does not allow.
+    It is almost the same as in SentencePiece.
     """
     if unicodedata.category(character)[0] not in "LM":
         return ""

@@ -1,10 +1,10 @@
 """Train a SentencePiece model from word counts.
 
-The library reads each word once with its count (`input_format=tsv`), without normalization, so that
-words stay exactly as counted. Then the normalizer that the words were counted with is added to the
-model. A BPE model is byte for byte what the library trains from texts with these words. A Unigram
-model is not, because the library counts unique words as if each occurred twice when it looks for
-seeds; `seeds.py` finds better ones.
+For BPE, the library reads each word once with its count (`input_format=tsv`), without
+normalization, so that words stay exactly as counted. Then the normalizer that the words were
+counted with is added to the model, which is byte for byte what the library trains from texts with
+these words. Unigram pieces are learned here (`unigram.py`): the library takes ten times as long,
+and from counts it finds worse seeds.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from tokenmill.core.child import Child, ChildEnded, Parent, Program
 from tokenmill.core.errors import EngineError, TokenmillError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.encode.words.counts import WordCounts
-from tokenmill.encode.words.sentencepiece import published
-from tokenmill.vocabulary.sentencepiece.seeds import Seeds, find_seeds
+from tokenmill.encode.words.sentencepiece import published, write_model
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 from tokenmill.vocabulary.sentencepiece.trainer_words import (
     MAX_WORD_CHARACTERS,
     SpelledWords,
     spelled,
 )
+from tokenmill.vocabulary.sentencepiece.unigram import (
+    learn_unigram_pieces,
+    not_enough,
+    too_small,
+)
 
-_MAX_UNITS = 1 << 30
-"""The library counts twice the characters and words in 32 bits."""
 _LINES_SHOWN = 3
 _MERGED = re.compile(r" merges=(\d+) ")
-_PRUNED = re.compile(r" EM sub_iter=\d+ size=(\d+) ")
 _IS_REMARK = re.compile(r"I\d{4} |WARNING: All log messages")
 """Lines of the library's log that only report progress."""
 _TOO_LARGE = re.compile(r"Vocabulary size too high \((\d+)\).*<= (\d+)")
@@ -88,10 +89,10 @@ def train_sentencepiece(
     options: SentencePieceOptions,
     advance: Advance = lambda stage, done, total: None,
 ) -> SentencePieceModel:
-    """Train a model on words counted with `options.split`, in a separate process.
+    """Train a model on words counted with `options.split`; for BPE, in a separate process.
 
-    Words may contain spaces or ▁. The temporary folder needs about twice the size of the unique
-    words.
+    Words may contain spaces or ▁. For BPE, the temporary folder needs about twice the size of the
+    unique words.
 
     Raises:
         UserError: sentencepiece is not installed; the words give fewer pieces, or have more
@@ -103,13 +104,13 @@ def train_sentencepiece(
     if not len(words):
         raise UserError("there are no words to train on")
     ready = spelled(words)
-    seeds = Seeds([], words.counts[:0], 0)
     if options.model == "unigram":
-        seeds = find_seeds(ready.words, options)
-    with tempfile.TemporaryDirectory(prefix="tokenmill-sentencepiece-") as name:
-        order = _prepare(Path(name), ready, seeds, options)
-        _run(order, options, len(seeds.pieces), advance)
-        data = (Path(name) / "model").read_bytes()
+        pieces = learn_unigram_pieces(ready.words, options, advance)
+        data = write_model(pieces, options.trainer_arguments())
+    else:
+        with tempfile.TemporaryDirectory(prefix="tokenmill-sentencepiece-") as name:
+            _run(_prepare(Path(name), ready, options), options, advance)
+            data = (Path(name) / "model").read_bytes()
     return SentencePieceModel(
         data=published(data, normalizer.message(), ready.spellings),
         long_words=ready.long_words,
@@ -117,9 +118,7 @@ def train_sentencepiece(
     )
 
 
-def _prepare(
-    folder: Path, ready: SpelledWords, seeds: Seeds, options: SentencePieceOptions
-) -> _Train:
+def _prepare(folder: Path, ready: SpelledWords, options: SentencePieceOptions) -> _Train:
     with open(folder / "words.tsv", "wb") as file:
         file.writelines(ready.lines())
     arguments: dict[str, object] = {
@@ -129,23 +128,18 @@ def _prepare(
         "max_sentence_length": 4 * MAX_WORD_CHARACTERS,
         "minloglevel": 0,
     }
-    if options.model == "unigram":
-        with open(folder / "seeds.tsv", "wb") as file:
-            file.writelines(seeds.lines())
-        arguments["seed_sentencepieces_file"] = "seeds.tsv"
-        if len(ready.words.data) + len(ready.words) > _MAX_UNITS:
-            arguments["train_extremely_large_corpus"] = True
     return _Train(str(folder), arguments)
 
 
-def _run(order: _Train, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
+def _run(order: _Train, options: SentencePieceOptions, advance: Advance) -> None:
     """Run the trainer."""
     child = Child(_PROGRAM)
     child.send(order)
     said: deque[str] = deque(maxlen=_LINES_SHOWN)
     try:
         for line in child.lines():
-            _report(line, options, num_seeds, advance)
+            if found := _MERGED.search(line):
+                advance("merging", int(found[1]), options.vocabulary_size)
             if line and not _IS_REMARK.match(line):
                 said.append(line)
         reply, _ = child.receive()
@@ -158,29 +152,12 @@ def _run(order: _Train, options: SentencePieceOptions, num_seeds: int, advance: 
         raise _refusal(reply.message, options)
 
 
-def _report(line: str, options: SentencePieceOptions, num_seeds: int, advance: Advance) -> None:
-    size = options.vocabulary_size
-    if found := _MERGED.search(line):
-        advance("merging", int(found[1]), size)
-    elif found := _PRUNED.search(line):
-        advance("pruning", max(num_seeds - int(found[1]), 0), max(num_seeds - size, 0))
-
-
 def _refusal(message: str, options: SentencePieceOptions) -> TokenmillError:
     """Return the error for a message of the library, in plain words."""
     if found := _TOO_LARGE.search(message):
-        return UserError(
-            f"the words are not enough for {int(found[1]):,} pieces",
-            why=f"only {int(found[2]):,} possible pieces occur twice or are single characters",
-            hint=f"choose a vocabulary size of at most {int(found[2]):,}, or use more text",
-        )
+        return not_enough(options, int(found[2]))
     if found := _TOO_SMALL.search(message):
-        return UserError(
-            f"a vocabulary of {int(found[1]):,} pieces is too small",
-            why=f"with a character coverage of {options.character_coverage}, characters and "
-            f"special pieces alone need {int(found[2]):,}",
-            hint="choose a larger vocabulary, or a lower coverage with byte fallback",
-        )
+        return too_small(options, int(found[2]))
     return EngineError("sentencepiece refused to train", why=message)
 
 
