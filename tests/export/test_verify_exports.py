@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -19,7 +20,12 @@ from corpora import write_corpus
 import tokenmill
 from conftest import Printed
 from tokenmill.cli import main
-from tokenmill.core.errors import TokenmillError, UserError, VerificationError
+from tokenmill.core.errors import (
+    OutputConflictError,
+    TokenmillError,
+    UserError,
+    VerificationError,
+)
 from tokenmill.load.export import mds, readers, token_source
 from tokenmill.read import units
 from tokenmill.store.canonical import write_sealed
@@ -442,6 +448,16 @@ def test_a_manifest_names_no_file_outside_its_folder(
     problem(folder)
     assert {path.parent for path in opened} <= {folder}
     assert name not in [path.name for path in opened]
+
+
+def test_a_pipe_in_place_of_the_manifest_is_not_waited_for(exports: Exports) -> None:
+    folder = exports.fresh("parquet")
+    (folder / "export.json").unlink()
+    os.mkfifo(folder / "export.json")
+    with pytest.raises(UserError, match="cannot find a dataset"):
+        tokenmill.verify(folder)
+    with pytest.raises(OutputConflictError):
+        tokenmill.export(exports.dataset, folder, plan=exports.plan)
 
 
 def test_a_link_to_a_file_outside_is_not_read(exports: Exports, tmp_path: Path) -> None:

@@ -225,14 +225,13 @@ def read_export(folder: Path) -> AnyManifest:
 
     Raises:
         UserError: it has another version of the format.
-        VerificationError: it is damaged.
-        OSError: it is missing.
+        VerificationError: it is missing or damaged.
     """
     path = folder / EXPORT_NAME
-    with path.open("rb") as file:
-        is_of_documents = b'"tokenmill-documents"' in file.read(64)
-    if is_of_documents:
-        return read_sealed(path, DocumentsManifest)
+    if path.is_file():
+        with path.open("rb") as file:
+            if b'"tokenmill-documents"' in file.read(64):
+                return read_sealed(path, DocumentsManifest)
     return read_sealed(path, ExportManifest)
 
 
