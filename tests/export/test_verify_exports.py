@@ -294,6 +294,21 @@ def test_swapped_files_are_found(format_: str, exports: Exports) -> None:
             assert "its digest differs" in why or "bytes, not" in why
 
 
+def test_rows_that_are_far_too_long_are_not_read(exports: Exports) -> None:
+    folder = exports.fresh("parquet")
+    path = folder / f"rows-{LENGTH}-00000.parquet"
+    table = pq.read_table(path)
+    long = pa.array([[0] * 5000] * len(table), table.schema.field(0).type)
+    pq.write_table(table.set_column(0, table.column_names[0], long), path)
+    sealed_anew(folder)
+    what = "a file of the export cannot be read"
+    assert problem(folder) == (
+        what,
+        path.name,
+        f"ValueError: its rows have more than {LENGTH} tokens",
+    )
+
+
 def test_a_column_of_another_type_or_shape_is_found(exports: Exports) -> None:
     folder = exports.fresh("npy")
     path = folder / f"rows-{LENGTH}-00000.position_ids.npy"

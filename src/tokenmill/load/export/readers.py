@@ -46,12 +46,16 @@ def _pt(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
     yield from _cut({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
-def _parquet(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
+def _parquet(paths: dict[str, Path], _: dict[str, str], row_length: int) -> Iterator[Piece]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(next(iter(paths.values()))) as file:
         for number in range(file.num_row_groups):
-            yield Piece(file.metadata.row_group(number).num_rows, partial(_group, file, number))
+            group = file.metadata.row_group(number)
+            counts = [group.column(place).num_values for place in range(group.num_columns)]
+            if max(counts, default=0) > group.num_rows * row_length:  # some kB could be many GB
+                raise ValueError(f"its rows have more than {row_length:,} tokens")
+            yield Piece(group.num_rows, partial(_group, file, number))
 
 
 def _datasets(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
