@@ -114,3 +114,10 @@ def test_an_unfinished_build_is_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     with pytest.raises(UserError, match="has not finished"):
         tokenmill.open(tmp_path)
+
+
+@pytest.mark.parametrize("sample", [0, -1, 5, float("nan")])
+def test_a_share_that_checks_next_to_nothing_is_refused(tiny: Path, sample: float) -> None:
+    with pytest.raises(UserError) as caught:
+        tokenmill.verify(tiny, sample=sample)
+    assert caught.value.why == f"sample: got {sample}; must be above 0 and at most 1"

@@ -113,6 +113,9 @@ def verify(
         UserError: the dataset does not exist, or the Python tokenizer is missing or differs; an
             option does not fit what is verified.
     """
+    if not 0 < sample <= 1:  # next to nothing would be checked, also with NaN
+        problem = Problem("sample", "got {}; must be above 0 and at most 1", sample)
+        raise OptionError("the verification", [problem])
     if not is_remote(folder) and (Path(folder) / EXPORT_NAME).is_file():
         given = (against_sources, plans, tokenizer, transform, shard)
         _refuse("the export", dict(zip(NOT_OF_EXPORTS.items(), given, strict=True)))
