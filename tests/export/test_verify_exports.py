@@ -434,6 +434,21 @@ def test_a_link_to_another_shard_is_found(exports: Exports) -> None:
     assert tokenmill.verify(folder).tokens == exports.dataset.num_tokens
 
 
+@pytest.mark.parametrize("kind", ["megatron", "index-only"])
+@pytest.mark.parametrize("place", ["/elsewhere/", ""], ids=["prefix", "weight"])
+def test_a_blend_of_other_files_or_weights_is_found(
+    kind: str, place: str, exports: Exports
+) -> None:
+    folder = exports.fresh(kind)
+    path = folder / "blend.json"
+    blend = json.loads(path.read_text())
+    blend["train"][1 if place else 0] = f"{place}1"
+    path.write_text(json.dumps(blend, indent=2) + "\n")
+    sealed_anew(folder)
+    why = "it does not list the files with their tokens"
+    assert problem(folder) == ("the blend of the export is wrong", path.name, why)
+
+
 def test_a_damaged_dataset_is_found(exports: Exports, tmp_path: Path) -> None:
     shutil.copytree(exports.folder / "corpus", tmp_path / "corpus")
     path = next((tmp_path / "corpus" / "tokens").glob("*.bin"))

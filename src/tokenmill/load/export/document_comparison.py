@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import numpy.typing as npt
 from tokenmill.load.export import documents
 from tokenmill.load.export.comparing import Comparison, damaged_export, differs
 from tokenmill.load.export.document_format import Index
-from tokenmill.load.export.megatron import BLEND_NAME
+from tokenmill.load.export.megatron import BLEND_NAME, blend_text
 from tokenmill.load.export.selection import Selection, Stretch
 from tokenmill.load.export.token_source import Located
-from tokenmill.store.exports import DocumentsManifest
+from tokenmill.store.exports import DocumentFile, DocumentsManifest
 from tokenmill.store.layout import index_bytes
 
 
@@ -35,6 +36,10 @@ def compare_documents(checked: Comparison, manifest: DocumentsManifest) -> None:
     names = [f"{part.name}.{ending}" for part in parts for ending in endings]
     checked.require(wanted, names + [BLEND_NAME] * (format_.describe is not None))
     checked.token_bytes = sum(part.tokens for part in parts) * dtype.itemsize
+    path = folder / BLEND_NAME
+    if format_.describe is not None and not _is_blend(path.read_bytes(), parts):
+        why = "it does not list the files with their tokens"
+        raise damaged_export("the blend of the export is wrong", path, why)
     for stretch in stretches:
         described, path = stretch.described, folder / f"{stretch.described.name}.bin"
         sizes = {"bin": described.tokens * dtype.itemsize, "idx": index_bytes(described.documents)}
@@ -53,6 +58,16 @@ def compare_documents(checked: Comparison, manifest: DocumentsManifest) -> None:
         with closing(_ComparedFile(path.with_suffix(".idx"))) as compared:
             index = format_.index(path.with_suffix(""), dtype, described.documents, compared)
             _compare_stretch(checked, selection, stretch, path, index)
+
+
+def _is_blend(content: bytes, parts: list[DocumentFile]) -> bool:
+    """Whether a blend is of these files, in any one folder: the export may have moved."""
+    try:
+        entries = [each for each in json.loads(content).values() if each]
+        folder = Path(entries[0][1]).parent
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
+        return False
+    return content == blend_text(parts, folder).encode()
 
 
 def _compare_stretch(

@@ -26,7 +26,7 @@ from tokenmill.load.export.document_format import Format
 from tokenmill.load.export.folder import flushed
 from tokenmill.load.export.selection import Selection, Stretch
 from tokenmill.load.export.token_source import Located
-from tokenmill.store.exports import DocumentsManifest
+from tokenmill.store.exports import DocumentFile, DocumentsManifest
 from tokenmill.store.files import write_pieces
 from tokenmill.store.layout import DTYPE_CODES, HEADER, MAGIC
 from tokenmill.store.manifest import FileEntry
@@ -52,14 +52,19 @@ def _of_shards(selection: Selection) -> list[Stretch]:
     return [s for name in subsets for s in selection.by_shard(name, name + "-{:05d}")]
 
 
-def _blend(manifest: DocumentsManifest, folder: Path, out: Path) -> DocumentsManifest:
-    """Write `blend.json`, which weights files by their tokens."""
+def blend_text(parts: list[DocumentFile], folder: Path) -> str:
+    """The content of `blend.json` for files in a folder, each weighted by its tokens."""
     blend: dict[str, list[str] | None] = {"train": None, "valid": None, "test": None}
-    for part in manifest.parts:
-        name, prefix = SUBSETS[part.subset], str(out.absolute() / part.name)
+    for part in parts:
+        name, prefix = SUBSETS[part.subset], str(folder / part.name)
         blend[name] = [*(blend[name] or []), str(part.tokens), prefix]
+    return json.dumps(blend, indent=2) + "\n"
+
+
+def _blend(manifest: DocumentsManifest, folder: Path, out: Path) -> DocumentsManifest:
+    """Write `blend.json`."""
     path, place = folder / BLEND_NAME, out.absolute() / BLEND_NAME
-    path.write_text(json.dumps(blend, indent=2) + "\n")
+    path.write_text(blend_text(manifest.parts, place.parent))
     return msgspec.structs.replace(
         manifest,
         files=[*manifest.files, flushed(path)],
