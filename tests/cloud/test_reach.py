@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill.core.errors import StorageError
+from tokenmill.core.errors import StorageError, UserError
 from tokenmill.read.source import Access
 from tokenmill.read.sources import find_sources
 from tokenmill.store.cloud import reach
@@ -36,8 +36,7 @@ def test_a_closed_port_is_named(closed: str) -> None:
     with pytest.raises(StorageError, match="cannot reach a host") as error:
         Client(f"http://{closed}").get("a.jsonl")
     assert error.value.where == f"http://{closed}/a.jsonl"
-    refused = f"no connection to {closed} ([Errno 111] Connection refused)"
-    assert error.value.why == f"http://{closed}: {refused}"
+    assert error.value.why == f"no connection to {closed} ([Errno 111] Connection refused)"
 
 
 def test_a_hub_that_cannot_be_reached_is_named(
@@ -47,8 +46,19 @@ def test_a_hub_that_cannot_be_reached_is_named(
     monkeypatch.setenv("HF_ENDPOINT", f"http://{closed}")
     with pytest.raises(StorageError, match="cannot reach a host") as error:
         find_sources(["hf://datasets/o/n"], access=Access("download", str(tmp_path)))
-    assert f"http://{closed}: no connection to {closed}" in error.value.why
+    assert error.value.why == f"no connection to {closed} ([Errno 111] Connection refused)"
     assert "HF_ENDPOINT" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", ""])
+def test_an_endpoint_that_is_no_address_is_refused(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(UserError, match="HF_ENDPOINT is not an address") as error:
+        find_sources(["hf://datasets/o/n"], access=Access("download", str(tmp_path)))
+    assert error.value.why == "it does not begin with https:// or http://"
 
 
 def test_a_look_up_that_takes_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

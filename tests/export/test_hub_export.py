@@ -471,8 +471,9 @@ def test_without_a_token_or_offline_nothing_is_asked(
     hub: FakeHub, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set") as error:
         tokenmill.export(corpus, OUT)
+    assert error.value.hint == "unset it"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/nonexistent")

@@ -371,6 +371,19 @@ def test_all_damaged_files_are_listed(exports: Exports) -> None:
     )
 
 
+def test_a_cache_beside_whole_rows_is_to_be_moved_out(exports: Exports) -> None:
+    folder = exports.fresh("documents")
+    (folder / "cache-0123.arrow").write_bytes(b"")
+    with pytest.raises(VerificationError) as caught:
+        tokenmill.verify(folder)
+    error = caught.value
+    assert (error.what, error.why, error.hint) == (
+        "the export has 1 file too many",
+        "cache-0123.arrow: it is not part of the export",
+        "move out what another tool wrote, such as caches, and verify again",
+    )
+
+
 def test_a_document_of_a_layout_that_differs_is_found(exports: Exports) -> None:
     folder = exports.fresh("documents")
     path = folder / f"rows-{LENGTH}-00001.arrow"
@@ -563,7 +576,7 @@ def test_the_dataset_of_an_export_that_moved_is_named(exports: Exports, tmp_path
     assert (caught.value.what, caught.value.where, caught.value.why, caught.value.hint) == (
         "cannot find the dataset of the export",
         str(moved),
-        f"it was at {tmp_path / 'deep' / 'corpus'}",
+        f"export.json says ../corpus, and no dataset is at {tmp_path / 'deep' / 'corpus'}",
         "name it with --dataset (dataset= in Python)",
     )
     result = tokenmill.verify(moved, dataset=exports.dataset.folder)

@@ -190,7 +190,10 @@ class TextDisplay(Generic[P, R]):
 def _progress_line(snapshot: Snapshot, shown: Shown[P, R]) -> str:
     if snapshot.num_awaited:
         items = counted(snapshot.num_awaited, "item")
-        return f"waiting for {items} of other agents; takes over from silent ones after 60 to 80 s"
+        return (
+            f"waiting for {items} of other agents; takes over from one that is silent for "
+            "--patience (default: 6 to 60 s)"
+        )
     if 0 < snapshot.total_bytes <= snapshot.done_bytes:
         return "writing the last files and the manifest"
     seconds, before = max(snapshot.elapsed_seconds, 1e-9), snapshot.resumed

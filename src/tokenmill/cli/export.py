@@ -62,7 +62,7 @@ examples:
     ] = None
     order: Annotated[
         Order | None,
-        about("default: shuffled rows, documents of the corpus"),
+        about("default: shuffled for rows, corpus for documents"),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="seed of the shuffled order")] = 0
     json: Events = False

@@ -12,7 +12,7 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Advance
 from tokenmill.core.values import counted
-from tokenmill.load.export.comparing import Comparison, damaged_export
+from tokenmill.load.export.comparing import REPAIR, Comparison, damaged_export
 from tokenmill.load.export.document_comparison import compare_documents
 from tokenmill.load.export.folder import links_of
 from tokenmill.load.export.row_comparison import compare_rows
@@ -83,8 +83,11 @@ def _check_files(folder: Path, manifest: AnyManifest, sample: float, advance: Ad
             problems[name] = "its digest differs"
     if problems:
         lines = [f"{name}: {why}" for name, why in sorted(problems.items())]
-        what = f"the export has {counted(len(lines), 'damaged file')}"
-        raise damaged_export(what, folder, "\n       ".join(lines[:MAX_PROBLEMS]))
+        what, hint = f"the export has {counted(len(lines), 'damaged file')}", REPAIR
+        if problems.keys() <= strangers:
+            what = f"the export has {counted(len(lines), 'file')} too many"
+            hint = "move out what another tool wrote, such as caches, and verify again"
+        raise damaged_export(what, folder, "\n       ".join(lines[:MAX_PROBLEMS]), hint)
 
 
 @contextmanager
@@ -100,11 +103,13 @@ def _dataset_of(folder: Path, manifest: AnyManifest, given: str | Path | None) -
         places = folders_at(folder, place)
         name = next((each for each in places if is_dataset(each)), None)
         if name is None:
-            raise UserError(what, where=str(folder), why=f"it was at {places[0]}", hint=hint)
+            why = f"{EXPORT_NAME} says {place}, and no dataset is at {places[0]}"
+            raise UserError(what, where=str(folder), why=why, hint=hint)
     with dataset_at(name) as dataset:
         if dataset.manifest.dataset_id != wanted:
             what = "the export was made of another dataset"
             why = f"it was made of {wanted}, and {name} is {dataset.manifest.dataset_id}"
+            hint = "name the right one with --dataset (dataset= in Python)"
             raise UserError(what, where=str(folder), why=why, hint=hint)
         yield dataset
 

@@ -23,6 +23,7 @@ DESCRIBED = (
     "num_rows",
 )
 """What manifests say of rows or of documents."""
+REPAIR = "restore it from a copy, or export again with --overwrite"
 
 
 @dataclass(slots=True)
@@ -78,9 +79,8 @@ class Comparison:
                 raise damaged_export("the export is described wrongly", path, why)
 
 
-def damaged_export(what: str, where: Path, why: str) -> VerificationError:
+def damaged_export(what: str, where: Path, why: str, hint: str = REPAIR) -> VerificationError:
     """The error for an export that differs from its manifest or its dataset."""
-    hint = "restore it from a copy, or export again with --overwrite"
     return VerificationError(what, where=str(where), why=why, hint=hint)
 
 

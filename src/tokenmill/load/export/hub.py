@@ -258,7 +258,8 @@ def _session() -> Iterator[None]:
 
     if constants.HF_HUB_OFFLINE or get_token() is None:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no token"
-        raise UserError("cannot write to the Hub", why=why, hint=hub.TOKEN_HINT)
+        hint = "unset it" if constants.HF_HUB_OFFLINE else hub.TOKEN_HINT
+        raise UserError("cannot write to the Hub", why=why, hint=hint)
     require_reachable(hub.endpoint(), hub.endpoint(), hub.UNREACHABLE_HINT)
     usual = _http._GLOBAL_CLIENT_FACTORY
 

@@ -298,7 +298,8 @@ class ResourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=1, le=3600)] | None,
         about(
             "seconds after which others take over the work of a silent agent (default: 6 to 60, "
-            "more for more input); more on slow file systems"
+            "more for more input); more on slow file systems",
+            metavar="SECONDS",
         ),
     ] = None
 

@@ -56,7 +56,8 @@ def _tried(address: str) -> str:
         if not why or time.monotonic() - start > MAX_SECONDS:
             break
         time.sleep(pause)
-    shown = f"{redacted(address)}: " if why else ""
+    is_proxy = host != urlsplit(address).hostname
+    shown = f"{redacted(address)}: " if is_proxy else ""
     return f"{shown}no connection to {host}:{port} ({why})" if why else ""
 
 

@@ -90,10 +90,18 @@ def require_library() -> None:
 
 
 def endpoint() -> str:
-    """Return the address of the Hub, the only host that gets the token."""
+    """Return the address of the Hub, the only host that gets the token.
+
+    Raises:
+        UserError: HF_ENDPOINT is not the address of a server.
+    """
     from huggingface_hub import constants
 
-    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    address = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    if not address.startswith(("https://", "http://")):
+        why, hint = "it does not begin with https:// or http://", "correct it, or unset it"
+        raise UserError("HF_ENDPOINT is not an address", why=why, hint=hint)
+    return address
 
 
 def commit_of(name: HubName) -> str:
