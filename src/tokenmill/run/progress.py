@@ -122,7 +122,8 @@ class ProgressBoard:
         self.seconds["start"] = max(self.seconds.get("start", 0.0), seconds)
 
     def start(self, unit: Unit) -> None:
-        """Record that a worker starts a unit."""
+        """Record that a worker starts a unit, so the run waits for no other agent."""
+        self.num_awaited = 0  # here, because the unit may run in this process, within one call
         self._running[unit.key] = (unit, Tally(), time.monotonic())
 
     def advance(self, key: str, tally: Tally) -> None:

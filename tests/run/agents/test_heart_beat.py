@@ -112,6 +112,13 @@ def test_a_compressed_unit_is_not_done_when_as_many_bytes_are_read_as_it_has_on_
     assert board.snapshot().done_bytes == 25
 
 
+def test_an_agent_that_starts_a_unit_that_it_took_over_waits_no_longer() -> None:
+    board = ProgressBoard(100, 2, [], num_awaited=1)
+    assert board.snapshot().num_awaited == 1
+    board.start(Unit("00000000-000000", (), 100))
+    assert board.snapshot().num_awaited == 0
+
+
 def test_what_cannot_be_read_is_no_state() -> None:
     for data in (
         None,
