@@ -329,6 +329,16 @@ def test_a_new_branch_holds_only_the_export_and_the_main_branch_stays(
     assert 'load_dataset("me/rows", revision="threes", split="train")' in card
 
 
+def test_a_manifest_of_a_terabyte_is_not_downloaded(hub: FakeHub, corpus: Path) -> None:
+    hub.commit("me/rows", INITIAL)
+    hub.hostile_listing = [
+        {"type": "file", "path": "export.json", "size": 1 << 40, "oid": "0" * 40}
+    ]
+    with pytest.raises(OutputConflictError, match="the repository holds something else"):
+        tokenmill.export(corpus, OUT)
+    assert hub.asked("/resolve/") == 0
+
+
 def test_rows_that_were_damaged_before_they_were_uploaded_are_written_again(
     hub: FakeHub, corpus: Path, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tokenmill.load.export.hub_card import card_text
 from tokenmill.load.export.rows import ExportReport, export, prepared
 from tokenmill.read.places.hub import client as hub
 from tokenmill.read.places.hub.names import DEFAULT_REVISION, PREFIX, HubName, parse_hub_name
-from tokenmill.store.canonical import canonical_json, sealed, unseal
+from tokenmill.store.canonical import MAX_JSON_BYTES, canonical_json, sealed, unseal
 from tokenmill.store.cloud.reach import require_reachable
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
@@ -133,7 +133,7 @@ class _Branch:
             files = {file.path: file for file in listed}
         self.sizes = {path: file.num_bytes for path, file in files.items()}
         self.manifest: ExportManifest | None = None
-        if EXPORT_NAME in files:
+        if EXPORT_NAME in files and files[EXPORT_NAME].num_bytes <= MAX_JSON_BYTES:
             try:
                 data = hub.RemoteFile(files[EXPORT_NAME]).read()
                 self.manifest = unseal(data, ExportManifest, files[EXPORT_NAME].origin)
