@@ -70,6 +70,19 @@ def documents(report: Any) -> list[tuple[list[int], list[tuple[int, int]]]]:
     return [(shard.document(i).tolist(), found) for i, found in enumerate(ranges)]
 
 
+def test_markers_of_chatml_that_are_not_in_the_vocabulary_are_warned_of(
+    tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    build(tokenizer, [{"messages": TALK}], chat_template="chatml")
+    assert caplog.messages == []
+    path = tokenizer / "tokenizer.json"
+    path.write_text(path.read_text().replace(SPECIAL[START], "<|other|>"))
+    build(tokenizer, [{"messages": TALK}], chat_template="chatml")
+    assert caplog.messages == [
+        "the tokenizer has no token <|im_start|>: the template writes it as several tokens"
+    ]
+
+
 def test_a_conversation_of_two_turns_in_chatml(tokenizer: Path) -> None:
     report = build(tokenizer, [{"messages": TALK}], chat_template="chatml")
     user, assistant, end = ids("user\n"), ids("assistant\n"), [STOP, *ids("\n")]

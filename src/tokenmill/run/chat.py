@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,16 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import read_bounded
 from tokenmill.encode.engine import Reference
 from tokenmill.encode.tokenizer import TokenizerFile
-from tokenmill.read.rendering.chat.conversations import TEMPLATES, Conversations
+from tokenmill.read.rendering.chat.conversations import (
+    CHATML,
+    CHATML_MARKERS,
+    TEMPLATES,
+    Conversations,
+)
 from tokenmill.run.recipe.options import ChatOptions
 from tokenmill.store.policies import ChatPolicies, Policies
 
+LOGGER = logging.getLogger(__name__)
 MAX_TEMPLATE_BYTES = 1 << 20
 DEFAULT_NAME = "default"
 TRL = "trl"
@@ -38,9 +45,14 @@ def chat_policies(
         if known == eos_id:
             tokens.setdefault("eos_token", name)
     is_text = options.chat == "prompt-completion"
+    template = "" if is_text else _template(options.chat_template, file)
+    unknown = [name for name in CHATML_MARKERS if reference.token_id(name) is None]
+    if template == CHATML and unknown:
+        text = "the tokenizer has no token %s: the template writes it as several tokens"
+        LOGGER.warning(text, " or ".join(unknown))
     return ChatPolicies(
         chat=options.chat,
-        template="" if is_text else _template(options.chat_template, file),
+        template=template,
         tokens={} if is_text else tokens,
         loss_on=options.loss_on or ["assistant"],
         date=options.chat_date,

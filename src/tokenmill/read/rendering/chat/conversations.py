@@ -53,6 +53,8 @@ CHATML = """\
 {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
+CHATML_MARKERS = ("<|im_start|>", "<|im_end|>")
+"""What begins and ends a turn: single tokens of tokenizers that are meant for ChatML."""
 TEMPLATES = {"chatml": CHATML}
 """Built-in templates by name."""
 
