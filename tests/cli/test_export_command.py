@@ -56,6 +56,14 @@ def test_a_plan_is_exported_and_summed_up(built: Path, tmp_path: Path, capsys: P
     assert sorted(ids_of(out)) == [[16 + number] * 3 + [0] for number in range(10)]
 
 
+def test_mds_is_summed_up_with_the_name_that_its_column_has(
+    built: Path, tmp_path: Path, capsys: Printed
+) -> None:
+    arguments = ["--plan", "best-fit-4", "--out", str(tmp_path / "rows"), "--format", "mds"]
+    assert main(["export", str(built), *arguments]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "columns: tokens int32; padding id 0"
+
+
 def test_the_only_plan_of_a_dataset_need_not_be_named(
     built: Path, tmp_path: Path, capsys: Printed
 ) -> None:

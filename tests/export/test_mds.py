@@ -18,6 +18,7 @@ from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.steps.order import shuffled
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
+from tokenmill.store.exports import MDS_NAMES
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 32
@@ -180,7 +181,7 @@ def test_streaming_reads_every_row_and_its_writer_writes_the_same_shard(
 ) -> None:
     made = tokenmill.export(dataset, tmp_path / "out", format="mds", **options)
     columns = {
-        mds.NAMES.get(name, name): f"ndarray:{dtype}:{LENGTH}"
+        MDS_NAMES.get(name, name): f"ndarray:{dtype}:{LENGTH}"
         for name, dtype in made.dtypes.items()
     }
     places = (tmp_path / "out", tmp_path / "copy", json.dumps(columns))

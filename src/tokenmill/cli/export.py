@@ -162,7 +162,7 @@ def export_lines(report: ExportReport) -> Iterator[str]:
     """The lines that say what an export wrote."""
     manifest = report.manifest
     num_bytes = sum(file.bytes for file in manifest.files)
-    columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.dtypes.items())
+    columns = ", ".join(f"{name} {dtype}" for name, dtype in manifest.stored_dtypes.items())
     rows = counted(manifest.num_rows or manifest.num_sequences, "row")
     files = counted(len(manifest.files), "file")
     labels = f"labels {manifest.options.labels}; " if "labels" in manifest.dtypes else ""

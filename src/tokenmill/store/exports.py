@@ -158,6 +158,10 @@ class DocumentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = False
 
 
+MDS_NAMES = {"input_ids": "tokens"}
+"""Names of columns that are others in MDS: llm-foundry's dataset reads `tokens`."""
+
+
 class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `export.json`."""
 
@@ -179,6 +183,12 @@ class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Rows in the files, if a sequence becomes several."""
     files: list[FileEntry]
     digest: str = ""
+
+    @property
+    def stored_dtypes(self) -> dict[str, str]:
+        """The dtypes by the names that columns have in the files."""
+        names = MDS_NAMES if self.options.format == "mds" else {}
+        return {names.get(name, name): dtype for name, dtype in self.dtypes.items()}
 
 
 class DocumentFile(msgspec.Struct, frozen=True, kw_only=True):

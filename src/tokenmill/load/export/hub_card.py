@@ -91,7 +91,7 @@ _ENDINGS = {"parquet": "parquet", "datasets": "arrow"}
 def card_text(name: HubName, dataset: Dataset, plan: Plan, manifest: ExportManifest) -> str:
     """Return the card: YAML for the Hub, what the rows are, and how to load and verify them."""
     options, format_ = manifest.options, str(manifest.options.format)
-    columns = [f"`{column}` {dtype}" for column, dtype in manifest.dtypes.items()]
+    columns = [f"`{column}` {dtype}" for column, dtype in manifest.stored_dtypes.items()]
     if "labels" in manifest.dtypes:
         columns.append(f"labels {options.labels}")
     left_out = (manifest.left_out or {}).items()

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from tokenmill.store.exports import MDS_NAMES
 from tokenmill.store.files import write_pieces
 from tokenmill.store.manifest import FileEntry
 
@@ -27,15 +28,13 @@ FILE_BYTES = 64 << 20
 """Default of the largest size of a shard, which is MDSWriter's: training waits for whole shards."""
 MOST_BYTES = (1 << 32) - 1
 """Offsets have 32 bits."""
-NAMES = {"input_ids": "tokens"}
-"""Names of columns that are others in MDS: llm-foundry's dataset reads `tokens`."""
 LITDATA_DTYPES = {"int8": 0, "int32": 2, "uint16": 5}
 """Its numbers of dtypes."""
 
 
 def row_dtype(dtypes: dict[str, str], row_length: int) -> np.dtype[np.void]:
     """The dtype of a row with these columns: arrays of shape (row_length,)."""
-    names = sorted((NAMES.get(name, name), dtype) for name, dtype in dtypes.items())
+    names = sorted((MDS_NAMES.get(name, name), dtype) for name, dtype in dtypes.items())
     return np.dtype([(name, np.dtype(dtype).str, (row_length,)) for name, dtype in names])
 
 
@@ -69,7 +68,7 @@ def index_of(dtypes: dict[str, str], files: Sequence[FileEntry]) -> bytes:
         chunk = {"chunk_bytes": file.bytes, "chunk_size": samples, "dim": None}
         chunks.append({**chunk, "column_sizes": described["column_sizes"], "filename": file.name})
         formats = [f"no_header_numpy:{LITDATA_DTYPES[name]}" for name in _types(row)]
-    names = sorted(NAMES.get(name, name) for name in dtypes)
+    names = sorted(MDS_NAMES.get(name, name) for name in dtypes)
     leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     tree = {"type": "builtins.dict", "context": json.dumps(names)}
     config = {
@@ -125,7 +124,7 @@ class MdsWriter:
             self._file.write(head(row, self._num_rows))
         rows = np.empty(num_rows, row)
         for name, values in columns.items():
-            rows[NAMES.get(name, name)] = values
+            rows[MDS_NAMES.get(name, name)] = values
         write_pieces(self._file, rows)
 
     def finish(self) -> list[Path]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokenmill.load.export import mds
 from tokenmill.load.export.layouts import Columns, Lists
+from tokenmill.store.exports import MDS_NAMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +72,7 @@ def _datasets(paths: dict[str, Path], *_: object) -> Iterator[Piece]:
 
 def _mds(paths: dict[str, Path], dtypes: dict[str, str], row_length: int) -> Iterator[Piece]:
     rows = mds.open_shard(next(iter(paths.values())), mds.row_dtype(dtypes, row_length))
-    yield from _cut({name: rows[mds.NAMES.get(name, name)] for name in paths})
+    yield from _cut({name: rows[MDS_NAMES.get(name, name)] for name in paths})
 
 
 READERS: dict[str, Reader] = {
