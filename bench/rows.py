@@ -63,7 +63,7 @@ def naive(dataset_folder: str, out: str, length: int) -> None:
 def write_mds(rows_folder: Path, out: Path) -> None:
     """Write exported arrays as shards, like `bench/peers/write_mds.py`, and print the seconds."""
     from tokenmill.load.export.folder import flushed
-    from tokenmill.load.export.mds import FILE_BYTES, MdsWriter
+    from tokenmill.load.export.rows.mds import FILE_BYTES, MdsWriter
 
     rows = np.concatenate([np.load(path) for path in sorted(rows_folder.glob("*.npy"))])
     out.mkdir()

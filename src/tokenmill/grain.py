@@ -26,10 +26,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.load.columns import Batch, BatchContent, BatchOptions, columns_of
-from tokenmill.load.export.token_source import TokenSource
 from tokenmill.load.opening import make_options
 from tokenmill.load.rows.provenance import Provenance
 from tokenmill.load.rows.reader import RowReader, Targets
+from tokenmill.load.rows.token_source import TokenSource
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
 

@@ -34,7 +34,7 @@ export:
 KILLED = """
 import os, signal, sys
 from tokenmill.cli import main
-from tokenmill.load.export import rows
+from tokenmill.load.export.rows import exporting as rows
 from tokenmill.packing import planning
 from tokenmill.run.tasks import encode
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 import tokenmill
 from conftest import write_jsonl
-from tokenmill.load.export.writers import dtypes_of
+from tokenmill.load.export.rows.writers import dtypes_of
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.steps.order import shuffled
 from tokenmill.store.exports import ExportOptions

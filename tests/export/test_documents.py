@@ -24,10 +24,11 @@ from tokenmill.core.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.load.export import documents as export_module
 from tokenmill.load.export import folder as export_folder
-from tokenmill.load.export import selection, token_source
-from tokenmill.load.export.documents import export_documents
+from tokenmill.load.export.documents import exporting as export_module
+from tokenmill.load.export.documents import selection
+from tokenmill.load.export.documents.exporting import export_documents
+from tokenmill.load.rows import token_source
 from tokenmill.read import units
 from tokenmill.reports.status import run_status
 from tokenmill.store.dataset import Dataset
@@ -399,7 +400,10 @@ def test_ids_that_do_not_fit_uint16_are_uint32_for_nanogpt(
 KILLED = """
 import os, signal, sys
 from tokenmill.cli import main
-from tokenmill.load.export import document_format, folder, selection, token_source
+from tokenmill.load.export.documents import format as document_format
+from tokenmill.load.export import folder
+from tokenmill.load.export.documents import selection
+from tokenmill.load.rows import token_source
 
 selection.PLACES_AT_ONCE, token_source.TOKENS_AT_ONCE = 17, 200
 point, count = sys.argv[1], int(sys.argv[2])

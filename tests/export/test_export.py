@@ -26,9 +26,9 @@ from tokenmill.core.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.load.export import rows as export_rows
-from tokenmill.load.export import writers
-from tokenmill.load.export.rows import export
+from tokenmill.load.export.rows import exporting as export_rows
+from tokenmill.load.export.rows import writers
+from tokenmill.load.export.rows.exporting import export
 from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.packing.options import PackOptions

@@ -27,7 +27,7 @@ from conftest import Printed, write_jsonl
 from hub_kit import TOKEN, FakeHub, Fault, serving, sha256
 from tokenmill.cli import main
 from tokenmill.core.errors import OutputConflictError, StorageError, UserError
-from tokenmill.load.export import hub as hub_export
+from tokenmill.load.export.hub import publishing as hub_export
 from tokenmill.read.places.hub import client
 from tokenmill.store.canonical import canonical_json, sealed
 from tokenmill.store.exports import Format

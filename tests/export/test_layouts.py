@@ -16,7 +16,7 @@ import tokenmill
 from conftest import Printed, write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, OutputConflictError, UserError
-from tokenmill.load.export import rows as export_rows
+from tokenmill.load.export.rows import exporting as export_rows
 from tokenmill.store.exports import LAYOUT_FORMATS, Layout
 
 TEMPLATE = (

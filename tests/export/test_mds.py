@@ -13,7 +13,8 @@ from corpora import write_corpus
 
 import tokenmill
 from tokenmill.core.errors import Interrupted
-from tokenmill.load.export import mds, rows
+from tokenmill.load.export.rows import exporting as rows
+from tokenmill.load.export.rows import mds
 from tokenmill.load.rows.reader import RowReader
 from tokenmill.load.steps.order import shuffled
 from tokenmill.store.dataset import Dataset

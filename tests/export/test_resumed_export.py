@@ -20,8 +20,8 @@ import tokenmill
 from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import Interrupted, OutputConflictError, UserError
-from tokenmill.load.export import rows as export_rows
-from tokenmill.load.export.rows import export
+from tokenmill.load.export.rows import exporting as export_rows
+from tokenmill.load.export.rows.exporting import export
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
 from tokenmill.store import files
@@ -102,7 +102,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tokenmill.cli import main
-from tokenmill.load.export import folder, rows
+from tokenmill.load.export import folder
+from tokenmill.load.export.rows import exporting as rows
 
 point, count = sys.argv[1], int(sys.argv[2])
 places = {

@@ -26,7 +26,9 @@ from tokenmill.core.errors import (
     UserError,
     VerificationError,
 )
-from tokenmill.load.export import mds, readers, token_source
+from tokenmill.load.export.rows import mds
+from tokenmill.load.export.verifying import readers
+from tokenmill.load.rows import token_source
 from tokenmill.read import units
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
@@ -486,7 +488,7 @@ def test_a_manifest_names_no_file_outside_its_folder(
     sealed_anew(folder, files=[msgspec.structs.replace(first, name=name), *rest])
     opened = []
     monkeypatch.setattr(
-        "tokenmill.load.export.checking.file_digest", lambda path, _: opened.append(path)
+        "tokenmill.load.export.verifying.checking.file_digest", lambda path, _: opened.append(path)
     )
     problem(folder)
     assert {path.parent for path in opened} <= {folder}

@@ -24,7 +24,7 @@ from conftest import Printed
 from tokenmill import build
 from tokenmill.cli import main
 from tokenmill.load.export import folder as export_folder
-from tokenmill.load.export.rows import export
+from tokenmill.load.export.rows.exporting import export
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
 from tokenmill.reports import status, watching

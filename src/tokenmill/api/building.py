@@ -23,7 +23,7 @@ from tokenmill.run.tasks import encode as _encode
 
 if TYPE_CHECKING:
     from tokenmill.api.options import BuildArguments
-    from tokenmill.load.export.rows import ExportReport
+    from tokenmill.load.export.rows.exporting import ExportReport
     from tokenmill.reports.estimate import Estimate
 
 Inputs = str | Path | Sequence[str | Path]

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from tokenmill.core.errors import OutputConflictError
 from tokenmill.core.records import Advance
 from tokenmill.load.export.folder import export_at
-from tokenmill.load.export.rows import ExportReport, export
+from tokenmill.load.export.rows.exporting import ExportReport, export
 from tokenmill.run.recipe.options import Recipe
 from tokenmill.run.tasks.encode import BuildReport
 from tokenmill.store.exports import ExportOptions

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Unpack
 from tokenmill.api.datasets import Dataset, opened
 from tokenmill.core.errors import UserError
 from tokenmill.core.options import make_options
-from tokenmill.load.export import documents, hub, rows
+from tokenmill.load.export.documents import exporting as documents
+from tokenmill.load.export.hub import publishing as hub
+from tokenmill.load.export.rows import exporting as rows
 from tokenmill.load.rest import State
 from tokenmill.load.rest import rest_of as rest_of_state
 from tokenmill.packing import planning

@@ -15,8 +15,8 @@ from tokenmill.store.exports import DocumentFormat, DocumentOptions, ExportOptio
 
 if TYPE_CHECKING:
     from tokenmill.core.records import Advance
-    from tokenmill.load.export.documents import DocumentsReport
-    from tokenmill.load.export.rows import ExportReport
+    from tokenmill.load.export.documents.exporting import DocumentsReport
+    from tokenmill.load.export.rows.exporting import ExportReport
     from tokenmill.store.dataset import Dataset
 
 SHARED = ("format", "order", "seed")
@@ -86,7 +86,7 @@ examples:
     def _lines(self, report: DocumentsReport | ExportReport) -> Iterator[str]:
         """The summary for people."""
         from tokenmill.cli.terminal import fitted
-        from tokenmill.load.export.documents import DocumentsReport
+        from tokenmill.load.export.documents.exporting import DocumentsReport
         from tokenmill.read.places.hub.names import PREFIX
 
         if report.already_there:
@@ -119,7 +119,7 @@ examples:
     def _export_documents(
         self, dataset: Dataset, values: dict[str, Any], advance: Advance
     ) -> DocumentsReport:
-        from tokenmill.load.export.documents import export_documents
+        from tokenmill.load.export.documents.exporting import export_documents
 
         options = make_options(DocumentOptions, values, "the export")
         return export_documents(
@@ -129,8 +129,8 @@ examples:
     def _export_rows(
         self, dataset: Dataset, values: dict[str, Any], advance: Advance
     ) -> ExportReport:
-        from tokenmill.load.export.hub import publish
-        from tokenmill.load.export.rows import export
+        from tokenmill.load.export.hub.publishing import publish
+        from tokenmill.load.export.rows.exporting import export
         from tokenmill.read.places.hub.names import PREFIX
         from tokenmill.store.plan import chosen_plan
 

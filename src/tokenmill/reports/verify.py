@@ -119,7 +119,7 @@ def verify(
     if not is_remote(folder) and (Path(folder) / EXPORT_NAME).is_file():
         given = (against_sources, plans, tokenizer, transform, shard)
         _refuse("the export", dict(zip(NOT_OF_EXPORTS.items(), given, strict=True)))
-        from tokenmill.load.export.checking import check_export  # loads a compiler
+        from tokenmill.load.export.verifying.checking import check_export  # loads a compiler
 
         found = check_export(folder, dataset, sample=sample, advance=advance)
         counts = (found.num_files, found.num_bytes, found.documents, found.tokens)

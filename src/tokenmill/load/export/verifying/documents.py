@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenmill.load.export import documents
-from tokenmill.load.export.comparing import Comparison, damaged_export, differs
-from tokenmill.load.export.document_format import Index
-from tokenmill.load.export.megatron import BLEND_NAME, blend_text
-from tokenmill.load.export.selection import Selection, Stretch
-from tokenmill.load.export.token_source import Located
+from tokenmill.load.export.documents import exporting as documents
+from tokenmill.load.export.documents.format import Index
+from tokenmill.load.export.documents.megatron import BLEND_NAME, blend_text
+from tokenmill.load.export.documents.selection import Selection, Stretch
+from tokenmill.load.export.verifying.comparing import Comparison, damaged_export, differs
+from tokenmill.load.rows.token_source import Located
 from tokenmill.store.exports import DocumentFile, DocumentsManifest
 from tokenmill.store.layout import index_bytes
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokenmill.core.records import Advance, BoolArray, Int64Array, UInt8Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import Permutation
-from tokenmill.load.export.token_source import Located, TokenSource
+from tokenmill.load.rows.token_source import Located, TokenSource
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.exports import DocumentFile, DocumentOptions
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy.typing as npt
 import xxhash
 
-from tokenmill.load.export.selection import Selection, Stretch
-from tokenmill.load.export.token_source import Located
+from tokenmill.load.export.documents.selection import Selection, Stretch
+from tokenmill.load.rows.token_source import Located
 from tokenmill.store.exports import DocumentsManifest
 from tokenmill.store.files import PIECE_BYTES
 from tokenmill.store.manifest import FileEntry

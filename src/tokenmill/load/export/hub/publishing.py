@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from tokenmill.core.errors import OutputConflictError, StorageError, TokenmillError, UserError
 from tokenmill.core.records import Advance
 from tokenmill.load.export.folder import difference
-from tokenmill.load.export.hub_card import card_text
-from tokenmill.load.export.rows import ExportReport, export, prepared
+from tokenmill.load.export.hub.card import card_text
+from tokenmill.load.export.rows.exporting import ExportReport, export, prepared
 from tokenmill.read.places.hub import client as hub
 from tokenmill.read.places.hub.names import DEFAULT_REVISION, PREFIX, HubName, parse_hub_name
 from tokenmill.store.canonical import MAX_JSON_BYTES, canonical_json, sealed, unseal

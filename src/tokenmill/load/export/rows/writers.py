@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from tokenmill.core.errors import UserError
 from tokenmill.core.installed import install_command
 from tokenmill.kernels.rows import IGNORE_INDEX, TARGET
-from tokenmill.load.export import mds
-from tokenmill.load.export.layouts import LAYOUT_DTYPES, Columns, Lists, lay_out
+from tokenmill.load.export.rows import mds
+from tokenmill.load.export.rows.layouts import LAYOUT_DTYPES, Columns, Lists, lay_out
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.canonical import canonical_json
 from tokenmill.store.dataset import Dataset

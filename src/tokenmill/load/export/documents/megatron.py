@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.records import Int64Array
-from tokenmill.load.export.document_format import Format
+from tokenmill.load.export.documents.format import Format
+from tokenmill.load.export.documents.selection import Selection, Stretch
 from tokenmill.load.export.folder import flushed
-from tokenmill.load.export.selection import Selection, Stretch
-from tokenmill.load.export.token_source import Located
+from tokenmill.load.rows.token_source import Located
 from tokenmill.store.exports import DocumentFile, DocumentsManifest
 from tokenmill.store.files import write_pieces
 from tokenmill.store.layout import DTYPE_CODES, HEADER, MAGIC

@@ -21,7 +21,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.options import OptionError, Problem, Ref
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance
-from tokenmill.load.export.document_format import Format, TokenFile
+from tokenmill.load.export.documents.format import Format, TokenFile
+from tokenmill.load.export.documents.megatron import FILE_BYTES, INDEXES, PAIRS
+from tokenmill.load.export.documents.nanogpt import NANOGPT
+from tokenmill.load.export.documents.selection import Documents, Selection, Stretch
 from tokenmill.load.export.folder import (
     BegunDocuments,
     Unfinished,
@@ -29,9 +32,6 @@ from tokenmill.load.export.folder import (
     remove_unfinished,
     unfinished,
 )
-from tokenmill.load.export.megatron import FILE_BYTES, INDEXES, PAIRS
-from tokenmill.load.export.nanogpt import NANOGPT
-from tokenmill.load.export.selection import Documents, Selection, Stretch
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset, place_of
 from tokenmill.store.exports import EXPORT_NAME, DocumentOptions, DocumentsManifest

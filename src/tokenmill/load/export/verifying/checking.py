@@ -12,10 +12,10 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.paths import local_path
 from tokenmill.core.records import Advance
 from tokenmill.core.values import counted
-from tokenmill.load.export.comparing import REPAIR, Comparison, damaged_export
-from tokenmill.load.export.document_comparison import compare_documents
 from tokenmill.load.export.folder import links_of
-from tokenmill.load.export.row_comparison import compare_rows
+from tokenmill.load.export.verifying.comparing import REPAIR, Comparison, damaged_export
+from tokenmill.load.export.verifying.documents import compare_documents
+from tokenmill.load.export.verifying.rows import compare_rows
 from tokenmill.store.dataset import PLAN_NAME, Dataset, folders_at, is_dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import EXPORT_NAME, AnyManifest, ExportManifest, read_export

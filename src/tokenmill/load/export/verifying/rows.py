@@ -12,11 +12,9 @@ import numpy as np
 from msgspec import UNSET
 
 from tokenmill.core.errors import TokenmillError
-from tokenmill.load.export import rows
-from tokenmill.load.export.comparing import Comparison, damaged_export, differs
-from tokenmill.load.export.layouts import Lists, check_layout, document_counts
-from tokenmill.load.export.readers import READERS
-from tokenmill.load.export.writers import (
+from tokenmill.load.export.rows import exporting as rows
+from tokenmill.load.export.rows.layouts import Lists, check_layout, document_counts
+from tokenmill.load.export.rows.writers import (
     check_options,
     columns_of,
     descriptions,
@@ -25,6 +23,8 @@ from tokenmill.load.export.writers import (
     repeats_ids,
     token_bytes,
 )
+from tokenmill.load.export.verifying.comparing import Comparison, damaged_export, differs
+from tokenmill.load.export.verifying.readers import READERS
 from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.store.exports import ExportManifest
 from tokenmill.store.plan import Plan

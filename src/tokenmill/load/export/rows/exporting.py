@@ -25,7 +25,6 @@ from msgspec import UNSET
 
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
-from tokenmill.load.export import mds
 from tokenmill.load.export.folder import (
     Begun,
     Unfinished,
@@ -34,9 +33,10 @@ from tokenmill.load.export.folder import (
     remove_unfinished,
     unfinished,
 )
-from tokenmill.load.export.layouts import check_layout, document_counts
-from tokenmill.load.export.partitions import RowPartitions
-from tokenmill.load.export.writers import (
+from tokenmill.load.export.rows import mds
+from tokenmill.load.export.rows.layouts import check_layout, document_counts
+from tokenmill.load.export.rows.partitions import RowPartitions
+from tokenmill.load.export.rows.writers import (
     ROWS_PER_FILE,
     WRITERS,
     check_options,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from tokenmill.load.export.document_format import Format
-from tokenmill.load.export.selection import Selection, Stretch
+from tokenmill.load.export.documents.format import Format
+from tokenmill.load.export.documents.selection import Selection, Stretch
 
 LOGGER = logging.getLogger(__name__)
 NAMES = {"train": "train", "validation": "val"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenmill.load.export import mds
-from tokenmill.load.export.layouts import Columns, Lists
+from tokenmill.load.export.rows import mds
+from tokenmill.load.export.rows.layouts import Columns, Lists
 from tokenmill.store.exports import MDS_NAMES
 
 if TYPE_CHECKING:

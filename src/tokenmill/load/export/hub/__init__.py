@@ -1,0 +1,1 @@
+"""Exports on the Hugging Face Hub."""

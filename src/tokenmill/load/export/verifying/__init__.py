@@ -1,0 +1,1 @@
+"""Exports compared with their dataset."""
