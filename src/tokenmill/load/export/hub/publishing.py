@@ -260,7 +260,7 @@ def _session() -> Iterator[None]:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no token"
         hint = "unset it" if constants.HF_HUB_OFFLINE else hub.TOKEN_HINT
         raise UserError("cannot write to the Hub", why=why, hint=hint)
-    require_reachable(hub.endpoint(), hub.endpoint(), hub.UNREACHABLE_HINT)
+    require_reachable(hub.endpoint(), hub.endpoint(), hub.NETWORK_HINT)
     usual = _http._GLOBAL_CLIENT_FACTORY
 
     def client() -> Any:

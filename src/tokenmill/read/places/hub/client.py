@@ -52,9 +52,8 @@ MAX_ASKED_SECONDS = 900.0
 """The longest pause that a server may request; for a longer one, the request fails."""
 CHECK_SECONDS = 0.2
 TOKEN_HINT = "log in with `hf auth login`, or set HF_TOKEN"  # noqa: S105 - no token
-UNREACHABLE_HINT = (
-    "check the network, and HF_ENDPOINT if it is set; HF_HUB_OFFLINE=1 uses only cached files"
-)
+NETWORK_HINT = "check the network, and HF_ENDPOINT if it is set"
+UNREACHABLE_HINT = f"{NETWORK_HINT}; HF_HUB_OFFLINE=1 uses only cached files"
 
 Check = Callable[[], None]
 """Called during a pause; raises to stop the work."""
