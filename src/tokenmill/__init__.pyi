@@ -7,7 +7,6 @@ time it is used.
 __version__: str
 
 from tokenmill.api.adopting import adopt as adopt
-from tokenmill.api.amending import amend as amend
 from tokenmill.api.analysis import analyze as analyze
 from tokenmill.api.building import BuildReport as BuildReport
 from tokenmill.api.building import build as build
@@ -16,7 +15,6 @@ from tokenmill.api.building import recipe as recipe
 from tokenmill.api.counting import count_words as count_words
 from tokenmill.api.datasets import Dataset as Dataset
 from tokenmill.api.datasets import open as open
-from tokenmill.api.finding import find as find
 from tokenmill.api.loading import mix as mix
 from tokenmill.api.loading import mix_batches as mix_batches
 from tokenmill.api.loading import text_loader as text_loader
@@ -24,8 +22,10 @@ from tokenmill.api.plans import compare_plans as compare_plans
 from tokenmill.api.plans import export as export
 from tokenmill.api.plans import export_documents as export_documents
 from tokenmill.api.plans import pack as pack
-from tokenmill.api.provenance import provenance as provenance
 from tokenmill.api.reporting import report as report
+from tokenmill.api.runs import amend as amend
+from tokenmill.api.runs import provenance as provenance
+from tokenmill.api.selecting import find as find
 from tokenmill.api.selecting import select as select
 from tokenmill.api.tokenizers import advise_vocabulary as advise_vocabulary
 from tokenmill.api.tokenizers import extend_tokenizer as extend_tokenizer

@@ -100,7 +100,7 @@ examples:
 
 def leg_facts(state: LoaderState, out: str) -> Iterator[tuple[str, str]]:
     """The legs of a run, each in a line."""
-    from tokenmill.load.leg_texts import describe_leg
+    from tokenmill.load.legs import describe_leg
 
     yield "state", f"{out}, at step {state.step:,}"
     for leg in state.all_legs:

@@ -16,7 +16,7 @@ from tokenmill.core.values import counted, shortened
 
 if TYPE_CHECKING:
     from tokenmill.cli.meter import Meter
-    from tokenmill.load.found import UsesOfDocuments
+    from tokenmill.load.seen import UsesOfDocuments
     from tokenmill.store.selecting.finding import Findings, FoundDocument, FoundUse
 
 MOST_NAMED = 10
@@ -63,7 +63,7 @@ texts, look for what they become: that of a lower-casing tokenizer is in lower c
     def run(self) -> None:
         from tokenmill.cli.meter import Meter
         from tokenmill.cli.tables import fact_lines, next_text, print_json
-        from tokenmill.load.found import UsesOfDocuments
+        from tokenmill.load.seen import UsesOfDocuments
         from tokenmill.store.plan import open_plan
         from tokenmill.store.selecting.finding import Finder
         from tokenmill.store.selecting.matching import matcher_of, strings_of

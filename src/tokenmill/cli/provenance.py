@@ -33,7 +33,7 @@ examples:
     json: Json = False
 
     def run(self) -> None:
-        from tokenmill.api.provenance import provenance
+        from tokenmill.api.runs import provenance
         from tokenmill.cli.meter import meter
         from tokenmill.cli.tables import fact_lines, print_json, print_table
         from tokenmill.core.paths import output_path

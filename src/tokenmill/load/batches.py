@@ -31,11 +31,10 @@ from tokenmill.load.legs import amended, at_step, with_epochs
 from tokenmill.load.metrics import keep_metrics
 from tokenmill.load.rows.provenance import SegmentOrigin
 from tokenmill.load.rows.reader import RowReader
-from tokenmill.load.run_schedule import chain_of
+from tokenmill.load.run_schedule import Chain
 from tokenmill.load.sources import Sources
 from tokenmill.load.stats import Meter, Timed
-from tokenmill.load.steps.batch_size import BatchSize, OrderOptions
-from tokenmill.load.steps.chain import Chain
+from tokenmill.load.steps.batch_size import BatchSize, OrderOptions, known_ranks
 from tokenmill.load.steps.schedule import GlobalBatch, Schedule
 from tokenmill.load.steps.state import LoaderState, check_state
 from tokenmill.store.dataset import Dataset
@@ -65,7 +64,7 @@ class Batches:
         order: OrderOptions,
         options: BatchOptions,
     ) -> None:
-        self.rank, self.world_size = order.ranks()
+        self.rank, self.world_size = known_ranks(order.rank, order.world_size)
         if not 0 <= self.rank < self.world_size:
             why = f"got rank={self.rank}, world_size={self.world_size}"
             raise UserError("rank must be between 0 and world_size - 1", why=why)
@@ -348,7 +347,7 @@ class Batches:
             state = with_epochs(state, schedule.source_epochs)
             known = [*datasets, *self._sources.known]
             sources = sources.of_run(state.sources, state.legs[-1].sources, known)
-            schedule = chain_of(state, sources)
+            schedule = Chain(state, sources)
         if state.step > (state.legs[-1].first_step if state.legs else -1):
             schedule.resume(state.step, state.progress)
         self._run = state if state.legs else None

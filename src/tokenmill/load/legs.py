@@ -10,23 +10,11 @@ from typing import Any, Literal
 import msgspec
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.values import counted
 from tokenmill.load.steps.batch_size import BatchSize, check_ramp
-from tokenmill.load.steps.chain import given_after
-from tokenmill.load.steps.mixture import (
-    MixtureSource,
-    checked_points,
-    points,
-)
-from tokenmill.load.steps.schedule import (
-    OrderIdentity,
-)
-from tokenmill.load.steps.state import (
-    Given,
-    Leg,
-    LoaderState,
-    SourceState,
-    describe_plan,
-)
+from tokenmill.load.steps.mixture import MixtureProgress, MixtureSource, checked_points, points
+from tokenmill.load.steps.schedule import Count, Given, OrderIdentity
+from tokenmill.load.steps.state import Leg, LoaderState, SourceState, decoded, describe_plan
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan, chosen_plan
 
@@ -50,6 +38,30 @@ def given_by(state: LoaderState) -> list[Given]:
         hint = "load it into its loader, and save it again"
         raise UserError("the state does not say what was given before its step", hint=hint)
     return given_after(last.given, last.sources, state.progress)
+
+
+def given_after(
+    given: Sequence[Given], numbers: Sequence[int], progress: dict[str, Any]
+) -> list[Given]:
+    """Return what each source of a run has given after a leg.
+
+    Args:
+        given: what each source gave before the leg; those that are not listed gave none.
+        numbers: numbers of the leg's sources in the run.
+        progress: the progress of its schedule at its end.
+    """
+    found = [*given, *[Given()] * (max(numbers) + 1 - len(given))]
+    if "lags" in progress:
+        mixed = decoded(progress, MixtureProgress, "a mixture")
+        lists = numbers, mixed.rows, mixed.tokens, mixed.lags
+        if {len(each) for each in lists} != {len(numbers)}:
+            raise UserError("the state belongs to another mixture")
+        for number, num_rows, tokens, lag in zip(*lists, strict=True):
+            found[number] = Given([num_rows], tokens, lag)
+    else:
+        rows = decoded(progress.get("rows"), list[Count], "a loader")
+        found[numbers[0]] = Given(rows, None)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,25 @@ def named_plan(name: str, dataset: str, plan: str, before: LegSource | None) -> 
 def name_of(source: SourceState) -> str:
     """Return the name of a source; without one, that of its dataset's folder."""
     return source.name or source.location.rstrip("/").rsplit("/", 1)[-1] or source.dataset
+
+
+def describe_leg(state: LoaderState, leg: Leg) -> str:
+    """The sources, shares and batch size of a leg in words."""
+    sources = [state.sources[number] for number in leg.sources]
+    shares = [each for each in leg.order.shares if isinstance(each, float)]
+    if shares and len(shares) == len(sources):
+        total = sum(shares) or 1
+        parts = [
+            f"{name_of(each)} {share / total:.1%} (plan {each.plan_name})"
+            for each, share in zip(sources, shares, strict=True)
+        ]
+    else:
+        parts = [f"{name_of(each)} (plan {each.plan_name})" for each in sources]
+    unit = "rows" if leg.global_batch.rows else "tokens"
+    batch = ", then ".join(
+        counted(each, unit.removesuffix("s")) for _, each in leg.global_batch.points
+    )
+    return f"{', '.join(parts)}; {batch} in a global batch"
 
 
 def amended(

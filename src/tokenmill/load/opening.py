@@ -50,11 +50,8 @@ def open_batches(
     Raises:
         UserError: an option is invalid or unknown, or the plan does not exist.
     """
-    given = sorted(
-        {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}.intersection(
-            options
-        )
-    )
+    own = {"batch_size", "global_batch_size", "tokens_per_batch", "epochs", "shuffle"}
+    given = sorted(own & options.keys())
     if curriculum is not None and given:
         why = f"a curriculum sets its own batch size and order; got {', '.join(given)}"
         raise UserError("these options cannot be combined with a curriculum", why=why)

@@ -8,8 +8,7 @@ counts as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,23 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import BoolArray
+from tokenmill.core.records import Int64Array
 from tokenmill.core.values import counted
 from tokenmill.load.legs import given_by, name_of
 from tokenmill.load.sources import open_source
 from tokenmill.load.steps.order import check_rows, orders_by_length
 from tokenmill.load.steps.schedule import seed_of_source
-from tokenmill.load.steps.state import LoaderState, SourceState, checked_state, read_state
-from tokenmill.packing.rest import REST_OF, Given, Rest, RestOf
+from tokenmill.load.steps.state import LoaderState, SourceState, read_state
+from tokenmill.packing.rest import REST_OF, Given, GivenSegments, Rest, RestOf
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
 LOGGER = logging.getLogger(__name__)
 State = Mapping[str, Any] | str | Path
-ELSEWHERE = (
-    "if a dataset of the run has moved, name it: --rest-dataset DIR, or rest_datasets=[...] in "
-    "Python"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a run is in the epoch of a plan."""
-
-    dataset: Dataset
-    """The dataset or view that the plan belongs to."""
-    plan: Plan
-    at: RestOf
+Position = tuple[Dataset, Plan, RestOf]
+"""How far a run is in the epoch of a plan, which belongs to a dataset or view."""
 
 
 def rest_of(
@@ -66,18 +55,19 @@ def rest_of(
         VerificationError: a plan is damaged.
     """
     known = [dataset, *(each if isinstance(each, Dataset) else Dataset(each) for each in datasets)]
-    found = checked_state(dict(state)) if isinstance(state, Mapping) else read_state(state)
+    found = read_state(state)
     first = position_in(found, known, source)
     given: list[Given] = []
     position: Position | None = first
     while position is not None:
-        position.plan.check_arrays()
-        numbers = _shard_numbers(dataset, position.dataset, position.plan)
-        given.append(Given(position.dataset, position.plan, _is_given(position), numbers))
+        own, plan, at = position
+        plan.check_arrays()
+        numbers = _shard_numbers(dataset, own, plan)
+        given.append(Given(GivenSegments(own, plan, _given_by(plan, at)), numbers))
         if position is first:
-            _tell_what_comes_back(dataset, position.dataset, numbers)
-        position = _position_before(position, found, known)
-    return Rest(first.at, given)
+            _tell_what_comes_back(dataset, own, numbers)
+        position = _position_before(own, plan, found, known)
+    return Rest(first[2], given)
 
 
 def position_in(
@@ -111,11 +101,11 @@ def position_in(
             found.pop(each, None)
             problems.append(error)
     if not found:
-        raise _elsewhere(problems[0].what, problems[0])
+        raise problems[0]
     number = _chosen(state, found, source)
     dataset, plan = found[number]
     seed, shuffle = seed_of_source(state.seed, number), state.order.shuffle or "global"
-    sizes = [order.size for _, order, _ in orders_by_length(plan, seed, shuffle)]
+    sizes = [order.size for order in orders_by_length(plan, seed, shuffle).values()]
     rows = given[number].rows if number < len(given) and given[number].rows else [0] * len(sizes)
     check_rows(rows, sizes, plan)
     epoch, taken = _in_epoch(rows, sizes)
@@ -128,7 +118,7 @@ def position_in(
         epoch=epoch,
         rows=taken,
     )
-    return Position(dataset, plan, at)
+    return dataset, plan, at
 
 
 def _chosen(
@@ -174,25 +164,27 @@ def _in_epoch(rows: Sequence[int], sizes: Sequence[int]) -> tuple[int, list[int]
     return epoch, np.clip(taken, 0, sizes).tolist()
 
 
-def _is_given(position: Position) -> BoolArray:
-    """Return which sequences of the plan were given, shape (num_sequences,)."""
-    plan, at = position.plan, position.at
-    given = np.zeros(len(plan), np.bool_)
-    orders = orders_by_length(plan, at.seed, at.shuffle)
-    for (_, order, members), count in zip(orders, at.rows, strict=True):
-        given[slice(None) if members is None else members] = order.first(at.epoch, count)
-    return given
+def _given_by(plan: Plan, at: RestOf) -> Callable[[Int64Array], Int64Array]:
+    """Return what tells how often sequences were given in the epoch, 0 or 1, shape (n,)."""
+    orders = orders_by_length(plan, at.seed, at.shuffle).values()
+
+    def times(sequences: Int64Array) -> Int64Array:
+        found = np.zeros(len(sequences), np.int64)
+        for order, count in zip(orders, at.rows, strict=True):
+            found += order.places(at.epoch, sequences) < count
+        return found
+
+    return times
 
 
 def _position_before(
-    position: Position, state: LoaderState, known: Sequence[Dataset]
+    own: Dataset, plan: Plan, state: LoaderState, known: Sequence[Dataset]
 ) -> Position | None:
     """Return the position that a plan is the rest of, or None if it is not a rest.
 
     Raises:
         UserError: the plan that it is the rest of is missing.
     """
-    plan = position.plan
     values = plan.manifest.options.get(REST_OF)
     if values is None:
         return None
@@ -203,14 +195,15 @@ def _position_before(
     named = SourceState(dataset=at.dataset, tokenizer="", plan=at.plan, plan_name=at.name)
     sources = (each for each in state.sources if (each.dataset, each.plan) == (at.dataset, at.plan))
     try:
-        dataset, before = open_source(next(sources, named), [*known, position.dataset])
+        dataset, before = open_source(next(sources, named), [*known, own])
     except UserError as error:
         what = f"cannot find the plan {at.name!r}, of which {plan.folder.name!r} is the rest"
-        raise _elsewhere(what, error) from error
-    sizes = [order.size for _, order, _ in orders_by_length(before, at.seed, at.shuffle)]
+        why = "; ".join(filter(None, (error.what, error.why)))
+        raise UserError(what, where=error.where, why=why, hint=error.hint) from error
+    sizes = [order.size for order in orders_by_length(before, at.seed, at.shuffle).values()]
     if len(at.rows) != len(sizes) or any(n > most for n, most in zip(at.rows, sizes, strict=True)):
         raise plan.damaged(f"{REST_OF}: rows are {at.rows}, and the plan {at.name} has {sizes}")
-    return Position(dataset, before, at)
+    return dataset, before, at
 
 
 def _shard_numbers(dataset: Dataset, own: Dataset, plan: Plan) -> dict[int, int]:
@@ -259,10 +252,3 @@ def _tell_what_comes_back(dataset: Dataset, own: Dataset, numbers: dict[int, int
             counted(tokens, "token"),
             own.location,
         )
-
-
-def _elsewhere(what: str, error: UserError) -> UserError:
-    """Return the error for a plan that is not there, with what can be done about it here."""
-    why = "; ".join(filter(None, (error.what if what != error.what else "", error.why)))
-    is_lost = "--dataset" in error.hint
-    return UserError(what, where=error.where, why=why, hint=ELSEWHERE if is_lost else error.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,19 +23,21 @@ class Sources:
     """
 
     def __init__(self, readers: Sequence[RowReader], names: Sequence[str] = ()) -> None:
-        self.present = list(readers)
-        """The readers of the last leg."""
-        self.numbers = [*range(len(readers))]
-        """Their numbers in the run."""
-        self.names = list(names) or [""] * len(readers)
+        self.numbers: Sequence[int] = range(len(readers))
+        """Numbers in the run of the sources of the last leg."""
         self.states = [
             describe_plan(reader.dataset, reader.plan, name)
-            for reader, name in zip(readers, self.names, strict=True)
+            for reader, name in zip(readers, names or [""] * len(readers), strict=True)
         ]
         """All sources of the run."""
-        self.known: list[Dataset] = []
+        self.known: Sequence[Dataset] = ()
         """Open datasets, in which sources of earlier legs are looked for."""
         self._readers = dict(enumerate(readers))
+
+    @property
+    def present(self) -> list[RowReader]:
+        """The readers of the last leg."""
+        return [self._readers[number] for number in self.numbers]
 
     def __getitem__(self, number: int) -> RowReader:
         """Return the reader of a source, which is opened if it belongs to an earlier leg only.
@@ -55,22 +58,20 @@ class Sources:
         return zip(self.numbers, self.present, strict=True)
 
     def of_run(
-        self, states: Sequence[SourceState], numbers: Sequence[int], known: list[Dataset]
+        self, states: Sequence[SourceState], numbers: Sequence[int], known: Sequence[Dataset]
     ) -> Sources:
         """Return the same present readers, as the sources with these numbers of a run."""
-        found = Sources(self.present, self.names)
-        found.known = known
-        found.numbers = list(numbers)
-        own = dict(zip(numbers, found.states, strict=True))
+        found = copy.copy(self)
+        found.numbers, found.known = numbers, known
+        own = dict(zip(numbers, self.states, strict=True))
         found.states = [own.get(number, state) for number, state in enumerate(states)]
         found._readers = dict(zip(numbers, self.present, strict=True))
         return found
 
     def twin(self) -> Sources:
         """Return the same sources for another thread, with readers of their own."""
-        found = Sources([reader.twin() for reader in self.present], self.names)
-        found.numbers, found.states, found.known = self.numbers, self.states, self.known
-        found._readers = dict(zip(self.numbers, found.present, strict=True))
+        found = copy.copy(self)
+        found._readers = {number: reader.twin() for number, reader in self}
         return found
 
 
@@ -116,5 +117,6 @@ def _dataset_of(source: SourceState, known: Iterable[Dataset]) -> Dataset:
             return found
         place = f"{place}, which is dataset {found.manifest.dataset_id} now"
     why = f"it needs dataset {source.dataset}, which was {place or 'at an unknown place'}"
-    hint = "give the dataset: --dataset DIR, or datasets=[...] in Python"
+    hint = "give the dataset: --dataset DIR, or datasets=[...] in Python; to plan a rest, "
+    hint += "--rest-dataset DIR, or rest_datasets=[...]"
     raise UserError("a dataset of the state is missing", why=why, hint=hint)

@@ -10,9 +10,10 @@ repeats of the window before (`overlap`) are given by the window before, which h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from mmap import MADV_DONTNEED, mmap
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -20,7 +21,6 @@ import numpy as np
 from tokenmill.core.records import BoolArray, Int32Array, Int64Array, Segments
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.packing.document_choice import Chosen
-from tokenmill.packing.given_segments import GivenSegments
 from tokenmill.packing.long_documents import CutBooks, Places
 from tokenmill.packing.options import PackOptions
 from tokenmill.store.dataset import Dataset, Shard
@@ -48,29 +48,87 @@ class RestOf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Sequences that were given in this epoch, for each row length in ascending order."""
 
 
-@dataclass(slots=True)
-class Given:
-    """The sequences of a plan that were given, in the order of their documents."""
+class ShardSegments(NamedTuple):
+    """Segments, sorted by document. All arrays have shape (n,)."""
 
-    dataset: Dataset
-    """The dataset or view that the plan belongs to."""
-    plan: Plan
-    is_given: BoolArray
-    """Whether each sequence of the plan was given, shape (num_sequences,)."""
+    documents: Int64Array
+    starts: Int64Array
+    lengths: Int64Array
+    times: Int64Array
+    """How often each was given, at least once."""
+
+
+class GivenSegments:
+    """Reads the given segments of a plan, best in the order of its shards.
+
+    One window of the plan is read at a time, which takes about 50 bytes of memory for each given
+    segment in the window.
+
+    Args:
+        dataset: the dataset or view that the plan belongs to.
+        plan: the plan.
+        times: returns how often sequences were given, shape (n,), from their numbers.
+    """
+
+    def __init__(
+        self, dataset: Dataset, plan: Plan, times: Callable[[Int64Array], Int64Array]
+    ) -> None:
+        self.dataset, self.plan, self._times = dataset, plan, times
+        self._first_shards = offsets_from_lengths([each.shards for each in plan.manifest.windows])
+        self._window = -1
+        self._segments = ShardSegments(*np.zeros((4, 0), np.int64))
+
+    def of_shard(self, number: int, lengths: Int64Array) -> ShardSegments:
+        """Return the given segments of a shard; documents are numbered in the shard.
+
+        `lengths`, shape (num_documents,), are those of its documents.
+
+        Raises:
+            VerificationError: the plan is damaged: a segment is not inside its document.
+        """
+        window = int(np.searchsorted(self._first_shards, number, side="right")) - 1
+        if window != self._window:
+            self._window, self._segments = window, self._read(window)
+        first = self.dataset.first_document(number)
+        edges = np.searchsorted(self._segments.documents, [first, first + len(lengths)])
+        part = slice(*edges.tolist())
+        found = ShardSegments(*(each[part] for each in self._segments))
+        found = found._replace(documents=found.documents - first)
+        if (found.starts + found.lengths > lengths[found.documents]).any():
+            raise self.plan.damaged("a segment reaches outside its document")
+        return found
+
+    def _read(self, window: int) -> ShardSegments:
+        """Return the given segments of a window of the plan, with their documents' own numbers."""
+        plan = self.plan
+        first, last = plan.window_starts[window : window + 2].tolist()
+        offsets = plan.offsets[first : last + 1]
+        if (offsets[1:] < offsets[:-1]).any():
+            raise plan.damaged("its offsets are out of order")
+        part = slice(int(offsets[0]), int(offsets[-1]))
+        times = np.repeat(self._times(np.arange(first, last)), np.diff(offsets))
+        given = np.flatnonzero(times)
+        given = given[np.argsort(plan.documents[part][given], kind="stable")]
+        arrays = (plan.documents, plan.starts, plan.lengths)
+        documents, starts, lengths = (each[part][given].astype(np.int64) for each in arrays)
+        for array in (plan.offsets, *arrays):
+            if len(array):  # an empty one is not mapped
+                cast("mmap", array.base).madvise(MADV_DONTNEED)
+        return ShardSegments(documents, starts, lengths, times[given])
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The segments of a plan that were given, by the shards of the dataset that is planned now."""
+
+    of_plan: GivenSegments
     shard_numbers: dict[int, int]
     """The plan's own number of each shard of the dataset that is planned now, by its number."""
-    _segments: GivenSegments = field(init=False)
-
-    def __post_init__(self) -> None:
-        given = self.is_given
-        self._segments = GivenSegments(
-            self.dataset, self.plan, lambda numbers: given[numbers].astype(np.int64)
-        )
 
     def shard(self, number: int) -> Shard | None:
         """Return the plan's own shard for a shard that is planned now, or None."""
         own = self.shard_numbers.get(number)
-        return None if own is None else self.dataset.shards[own]
+        return None if own is None else self.of_plan.dataset.shards[own]
 
     def segments(self, number: int, lengths: Int64Array) -> tuple[Int64Array, ...]:
         """Return documents, starts and stops of the given segments in a shard.
@@ -84,8 +142,8 @@ class Given:
         own = self.shard_numbers.get(number)
         if own is None:
             return (np.empty(0, np.int64),) * 3
-        found = self._segments.of_shard(own, lengths)
-        starts = found.starts + np.where(found.starts > 0, self.plan.rows.overlap, 0)
+        found = self.of_plan.of_shard(own, lengths)
+        starts = found.starts + np.where(found.starts > 0, self.of_plan.plan.rows.overlap, 0)
         return found.documents, starts, found.starts + found.lengths
 
 

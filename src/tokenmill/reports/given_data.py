@@ -7,7 +7,7 @@ training content (C(2025) 8311) where there are facts; datasheets and model card
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from tokenmill.core.errors import one_line
 from tokenmill.core.html import card, joined, table
@@ -128,7 +128,52 @@ class GivenData:
 
     def statement(self) -> str:
         """Return a data statement in Markdown: what went in, from where, and what is not known."""
-        return statement(self)
+        total, tokenizers = self.amount, {each.tokenizer: each for each in self.datasets}
+        size = f"{total.tokens:,} tokens, {total.distinct_tokens:,} of them distinct"
+        taken_out = [left_out_text(each) for each in self.sources if each.question]
+        by = f", counted by {self.by}" if self.by else ""
+        parts = [
+            "# Training data",
+            f"Text that was given in training before step {self.step:,}{by}. tokenmill "
+            f"{installed_version('tokenmill')} counted it from the state of the loader, the plans "
+            "and the datasets. *Documents* had at least one token in a batch, *whole documents* "
+            "all of them. *Distinct tokens* count each token of a document once, *tokens* as often "
+            "as it was given; padding is not counted.",
+            "## 1. General information",
+            *_listed(
+                [
+                    "Modality: text",
+                    f"Size: {size}, of {counted(total.documents, 'document')}",
+                    *(
+                        f"Tokenizer: {each.tokenizer_kind}, SHA-256 `{each.tokenizer}`"
+                        for each in tokenizers.values()
+                    ),
+                ]
+            ),
+            "## 2. Data sources",
+            "### Datasets",
+            _table(_dataset_table(self)),
+            "### Inputs",
+            _table(input_table(self.inputs)),
+        ]
+        if self.by:
+            parts += [f"### By {one_line(self.by)}", _table(value_table(self))]
+        else:
+            parts.append("Languages and licences: not counted; they need a kept column and `--by`.")
+        parts += [
+            "### In training",
+            _table(source_table(self)),
+            "## 3. Data processing",
+            *_listed(_processing(self)),
+            "### Taken out",
+            *_listed(taken_out or ["nothing"]),
+            "### Changes during training",
+            *_listed(f"From step {first_step:,}: {text}" for first_step, text in self.legs),
+            "## 4. Left to the author",
+            "The datasets do not say:",
+            *_listed(TO_FILL_IN),
+        ]
+        return "\n\n".join(parts) + "\n"
 
     def _repr_html_(self) -> str:
         """Return the sums and the sources of the run, for notebooks."""
@@ -137,8 +182,7 @@ class GivenData:
 
 def amount_cells(amount: Amount) -> list[Cell]:
     """The cells of an amount, in the order of `AMOUNT`."""
-    counts = (amount.documents, amount.whole_documents, amount.distinct_tokens, amount.tokens)
-    return [number(count) for count in counts]
+    return [number(count) for count in astuple(amount)]
 
 
 def given_facts(found: GivenData) -> Iterator[Fact]:
@@ -189,55 +233,6 @@ def value_table(found: GivenData) -> Table:
     """The values of the column, the most frequent first."""
     ordered = sorted(found.values.items(), key=lambda item: -item[1].tokens)
     return [str(found.by), *AMOUNT], [[value, *amount_cells(each)] for value, each in ordered]
-
-
-def statement(found: GivenData) -> str:
-    """Return a data statement in Markdown."""
-    total, tokenizers = found.amount, {each.tokenizer: each for each in found.datasets}
-    by = f", counted by {found.by}" if found.by else ""
-    parts = [
-        "# Training data",
-        f"Text that was given in training before step {found.step:,}{by}. tokenmill "
-        f"{installed_version('tokenmill')} counted it from the state of the loader, the plans and "
-        "the datasets. *Documents* had at least one token in a batch, *whole documents* all of "
-        "them. *Distinct tokens* count each token of a document once, *tokens* as often as it was "
-        "given; padding is not counted.",
-        "## 1. General information",
-        *_listed(
-            [
-                "Modality: text",
-                f"Size: {total.tokens:,} tokens, {total.distinct_tokens:,} of them distinct, of "
-                f"{counted(total.documents, 'document')}",
-                *(
-                    f"Tokenizer: {each.tokenizer_kind}, SHA-256 `{each.tokenizer}`"
-                    for each in tokenizers.values()
-                ),
-            ]
-        ),
-        "## 2. Data sources",
-        "### Datasets",
-        _table(_dataset_table(found)),
-        "### Inputs",
-        _table(input_table(found.inputs)),
-    ]
-    if found.by:
-        parts += [f"### By {one_line(found.by)}", _table(value_table(found))]
-    else:
-        parts.append("Languages and licences: not counted; they need a kept column and `--by`.")
-    parts += [
-        "### In training",
-        _table(source_table(found)),
-        "## 3. Data processing",
-        *_listed(_processing(found)),
-        "### Taken out",
-        *_listed([left_out_text(each) for each in found.sources if each.question] or ["nothing"]),
-        "### Changes during training",
-        *_listed(f"From step {first_step:,}: {text}" for first_step, text in found.legs),
-        "## 4. Left to the author",
-        "The datasets do not say:",
-        *_listed(TO_FILL_IN),
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
 def _dataset_table(found: GivenData) -> Table:

@@ -22,6 +22,7 @@ from tokenmill.encode.kinds import KINDS
 from tokenmill.encode.token_bytes import tokens_of
 from tokenmill.load.opening import open_batches
 from tokenmill.load.rows.reader import RowReader
+from tokenmill.load.sources import open_source
 from tokenmill.load.steps.state import LoaderState
 from tokenmill.packing.comparison import Compared, compare
 from tokenmill.packing.costs import named_shape
@@ -405,13 +406,7 @@ def plan_of_state(dataset: Dataset, state: LoaderState) -> Plan:
     if dataset.manifest.dataset_id not in ids:
         why = f"it names {', '.join(ids)}"
         raise UserError("the state belongs to another dataset", where=where, why=why)
-    wanted = state.present[ids.index(dataset.manifest.dataset_id)].plan
-    for name in dataset.plans:
-        plan = open_plan(dataset, name)
-        if plan.manifest.plan_id == wanted:
-            return plan
-    hint = "pack it again with the same options, or give the state with the folder of the plan"
-    raise UserError("the dataset lacks the plan of the state", where=where, why=wanted, hint=hint)
+    return open_source(state.present[ids.index(dataset.manifest.dataset_id)], [dataset])[1]
 
 
 def _shown_ids(

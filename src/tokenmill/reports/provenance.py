@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,16 +18,16 @@ from msgspec import UnsetType
 from tokenmill.core.errors import UserError
 from tokenmill.core.records import Advance, Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
-from tokenmill.load.leg_texts import describe_leg
-from tokenmill.load.legs import name_of
+from tokenmill.load.legs import describe_leg, name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.steps.state import LoaderState
-from tokenmill.packing.given_segments import GivenSegments, ShardSegments
-from tokenmill.packing.rest import TAKEN_OUT
+from tokenmill.packing.rest import TAKEN_OUT, GivenSegments, ShardSegments
 from tokenmill.reports.given_data import Amount, GivenData, GivenDataset, GivenInput, GivenSource
 from tokenmill.store.dataset import Dataset, Shard
 from tokenmill.store.plan import Plan
 
+_Part = tuple[GivenSegments, GivenSource, int]
+"""A source of the run, and the number that its plan gives to a shard."""
 UNKNOWN = "(not kept)"
 """The value of documents without the column."""
 
@@ -54,22 +53,23 @@ def provenance_of(
     seen = Seen(state, datasets)
     numbers = sorted({number for leg in state.all_legs for number in leg.sources})
     sources = [_source(seen, number) for number in numbers]
-    homes: dict[str, tuple[Dataset, list[tuple[_Source, int]]]] = {}
-    for source in sources:
+    homes: dict[str, tuple[Dataset, list[_Part]]] = {}
+    for segments, given in sources:
         first = 0
-        for root in source.segments.dataset.roots:
-            homes.setdefault(root.manifest.dataset_id, (root, []))[1].append((source, first))
+        for root in segments.dataset.roots:
+            parts = homes.setdefault(root.manifest.dataset_id, (root, []))[1]
+            parts.append((segments, given, first))
             first += len(root.shards)
     roots = [root for root, _ in homes.values()]
-    if by not in (None, "subset") and not any(by in _kept(root) for root in roots):
-        names = sorted({name for root in roots for name in _kept(root)})
-        why = f"they keep {', '.join(names) or 'none'}"
+    kept = {name for root in roots for name in root.policies.read.keep}
+    if by not in (None, "subset", *kept):
+        why = f"they keep {', '.join(sorted(kept)) or 'none'}"
         raise UserError(f"no dataset has the column {by!r}", why=why, hint="build with --keep")
     found = GivenData(
         step=state.step,
         amount=Amount(),
         legs=[(leg.first_step, describe_leg(state, leg)) for leg in state.all_legs],
-        sources=[source.given for source in sources],
+        sources=[given for _, given in sources],
         datasets=[_described(root) for root in roots],
         inputs=[],
         by=by,
@@ -79,7 +79,7 @@ def provenance_of(
         inputs: dict[int, Amount] = defaultdict(Amount)
         root.announce_pass()
         for number, shard in enumerate(root.shards):
-            here = [(source, first + number) for source, first in parts]
+            here = [(segments, given, first + number) for segments, given, first in parts]
             _count_shard(found, inputs, root, shard, here)
             done += 1
             advance("counting", done, total)
@@ -97,15 +97,7 @@ def provenance_of(
     return found
 
 
-@dataclass(slots=True)
-class _Source:
-    """A source of the run, and where its plan has the shards of a dataset."""
-
-    segments: GivenSegments
-    given: GivenSource
-
-
-def _source(seen: Seen, number: int) -> _Source:
+def _source(seen: Seen, number: int) -> tuple[GivenSegments, GivenSource]:
     reader, state = seen.batches.reader(number), seen.state.sources[number]
     dataset, plan = reader.dataset, reader.plan
     rows = sum(seen.rows[number])
@@ -128,7 +120,7 @@ def _source(seen: Seen, number: int) -> _Source:
         taken_out=_taken_out(plan, "left_out_documents"),
         taken_out_tokens=_taken_out(plan, "left_out_tokens"),
     )
-    return _Source(GivenSegments(dataset, plan, partial(seen.times, number)), given)
+    return GivenSegments(dataset, plan, partial(seen.times, number)), given
 
 
 def _taken_out(plan: Plan, figure: str) -> int:
@@ -142,15 +134,15 @@ def _count_shard(
     inputs: dict[int, Amount],
     root: Dataset,
     shard: Shard,
-    here: Sequence[tuple[_Source, int]],
+    here: Sequence[_Part],
 ) -> None:
     """Count what was given of a shard, which the plan of each source has by a number of its own."""
     lengths = shard.read_lengths()
-    parts = [source.segments.of_shard(number, lengths) for source, number in here]
+    parts = [segments.of_shard(number, lengths) for segments, _, number in here]
     zeros = np.zeros(len(lengths), np.int64)
-    for (source, _), part in zip(here, parts, strict=True):
+    for (_, given, _), part in zip(here, parts, strict=True):
         for _, counts in _counted(lengths, part, zeros):
-            source.given.amount.add(counts)
+            given.amount.add(counts)
     joined = ShardSegments(*map(np.concatenate, zip(*parts, strict=True)))
     if not len(joined.documents):
         return
@@ -161,11 +153,11 @@ def _count_shard(
         values, numbers = _values(shard, found.by)
         for number, counts in _counted(lengths, joined, numbers):
             found.values.setdefault(values[number], Amount()).add(counts)
-    given = np.bincount(joined.documents, minlength=len(lengths)) > 0
-    for source, number in here:
-        own = source.segments.dataset.shards[number]
+    is_given = np.bincount(joined.documents, minlength=len(lengths)) > 0
+    for segments, given, number in here:
+        own = segments.dataset.shards[number]
         if own.selected is not None:
-            source.given.left_out_given += int((given & ~own.selected).sum())
+            given.left_out_given += int((is_given & ~own.selected).sum())
             own.release()
     shard.release()
 
@@ -210,10 +202,6 @@ def _values(shard: Shard, name: str) -> tuple[list[str], Int64Array]:
     encoded = pc.fill_null(values, UNKNOWN).dictionary_encode()
     numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return encoded.dictionary.to_pylist(), numbers
-
-
-def _kept(dataset: Dataset) -> list[str]:
-    return dataset.policies.read.keep
 
 
 def _described(root: Dataset) -> GivenDataset:

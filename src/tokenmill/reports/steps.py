@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenmill.encode.engine import Reference
-from tokenmill.load.leg_texts import describe_leg
-from tokenmill.load.legs import name_of
+from tokenmill.load.legs import describe_leg, name_of
 from tokenmill.load.seen import Seen
 from tokenmill.load.steps.state import LoaderState
 from tokenmill.reports.sequence import SequenceView, decoded_sequence

@@ -145,10 +145,6 @@ class OrderOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return size * ranks
         return tuple((step, each * ranks) for step, each in size)
 
-    def ranks(self) -> tuple[int, int]:
-        """Return the rank and the number of ranks: see `known_ranks`."""
-        return known_ranks(self.rank, self.world_size)
-
 
 def check_ramp(size: int | Ramp) -> None:
     """Check that a batch size is valid from step 0 on.

@@ -27,6 +27,7 @@ from tokenmill.kernels.batches import choose_sources
 from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.order import Order, Shuffle, steps_of
 from tokenmill.load.steps.schedule import (
+    Count,
     GlobalBatch,
     OrderIdentity,
     Schedule,
@@ -47,7 +48,6 @@ MOST_KEPT = 256
 """Positions that are kept, evenly spaced, to go back to earlier steps."""
 MAX_SHARE = 1e9
 ENDLESS = 1 << 62
-Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Points = tuple[tuple[int, float], ...]
 
 
@@ -151,9 +151,11 @@ class MixtureSchedule(Schedule):
             for number, source in zip(start.numbers, self.sources, strict=True)
         ]
         self.source_names = names_of(self.sources)
-        rows = [sum(given) for given in start.rows]
         self._first = MixtureProgress(
-            step=start.step, rows=rows, tokens=start.tokens, lags=start.lags
+            step=start.step,
+            rows=[sum(each.rows) for each in start.given],
+            tokens=[each.tokens or 0 for each in start.given],
+            lags=[each.lag for each in start.given],
         )
         self._begin_at(self._first)
 

@@ -7,7 +7,7 @@ Sequences at the end of a window that do not fill a group come last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from tokenmill.core.errors import UserError
-from tokenmill.core.records import BoolArray, FloatArray, Int64Array
+from tokenmill.core.records import FloatArray, Int64Array
 from tokenmill.core.values import counted
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import BlockPermutation, Permutation
@@ -30,8 +30,6 @@ BLOCK = 1024
 """Consecutive sequences in a block, if blocks are shuffled."""
 BLOCKS_AT_ONCE = 64
 """Number of blocks that are shuffled together."""
-PLACES_AT_ONCE = 1 << 20
-"""Positions of an order that are computed together where all are needed."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +96,19 @@ def steps_of(plan: Plan) -> Steps:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of sequences in each epoch."""
+    """The order of sequences in each epoch: of all that a plan has, or of some."""
 
     steps: Steps
     seed: int
     shuffle: Shuffle = "global"
+    members: Int64Array | None = None
+    """Some sequences of the plan, ascending, which `steps` counts through; None: all."""
 
     def __call__(self, epoch: int, places: Int64Array) -> Int64Array:
         """Return the sequences at positions of an epoch, shape (n,)."""
         if self.steps.size == 1:
-            return self._shuffled(epoch, places)
+            found = self._shuffled(epoch, places)
+            return found if self.members is None else self.members[found]
         num_shuffled = self.steps.num_steps * self.steps.size
         step, within = np.divmod(places, self.steps.size)
         inside = places < num_shuffled
@@ -117,6 +118,9 @@ class Order:
 
     def places(self, epoch: int, sequences: Int64Array) -> Int64Array:
         """Return the positions of sequences in an epoch, shape (n,); from `size` on, not given."""
+        if self.members is not None:
+            at = np.searchsorted(self.members, sequences).clip(max=self.size - 1)
+            sequences = np.where(self.members[at] == sequences, at, self.size)
         places = self.steps.places(sequences)
         if self.shuffle == "none":
             return places
@@ -164,13 +168,6 @@ class Order:
         nothing = np.empty(0, np.int64)
         return np.concatenate([nothing, *parts]), np.concatenate([nothing, *epochs])
 
-    def first(self, epoch: int, count: int) -> BoolArray:
-        """Return which sequences are the first `count` of an epoch, shape (num_sequences,)."""
-        found = np.zeros(int(self.steps.window_starts[-1]), np.bool_)
-        for place in range(0, count, PLACES_AT_ONCE):
-            found[self(epoch, np.arange(place, min(place + PLACES_AT_ONCE, count)))] = True
-        return found
-
     def _shuffled(self, epoch: int, places: Int64Array) -> Int64Array:
         return places if self.shuffle == "none" else self._permutation(epoch)(places)
 
@@ -189,45 +186,25 @@ def _permutation(
     return BlockPermutation(count, max(BLOCK // size, 1), BLOCKS_AT_ONCE, seed, epoch)
 
 
-def orders_by_length(
-    plan: Plan, seed: int, shuffle: Shuffle
-) -> list[tuple[int, Order, Int64Array | None]]:
-    """Return each row length of a plan, ascending, with the order of its sequences.
-
-    The order counts through the sequences with rows of this length, which the third value lists;
-    None if these are all sequences of the plan.
-    """
+def orders_by_length(plan: Plan, seed: int, shuffle: Shuffle) -> dict[int, Order]:
+    """Return the order of the sequences with rows of each length, by this length, ascending."""
     if len(plan.rows.row_lengths) == 1:
-        return [(plan.rows.row_lengths[0], Order(steps_of(plan), seed, shuffle), None)]
+        return {plan.rows.row_lengths[0]: Order(steps_of(plan), seed, shuffle)}
     lengths = plan_row_lengths(plan)
-    orders: list[tuple[int, Order, Int64Array | None]] = []
+    orders: dict[int, Order] = {}
     for row_length in np.unique(lengths).tolist():
         members = np.flatnonzero(lengths == row_length)
         own_seed = xxhash.xxh3_64_intdigest(f"{seed} {row_length}".encode())
-        order = Order(Steps(1, np.array([0, len(members)])), own_seed, shuffle)
-        orders.append((row_length, order, members))
+        steps = Steps(1, np.array([0, len(members)]))
+        orders[row_length] = Order(steps, own_seed, shuffle, members)
     return orders
 
 
-def check_rows(rows: Sequence[int], orders: Sequence[object], plan: Plan) -> None:
+def check_rows(rows: Sequence[int], orders: Sized, plan: Plan) -> None:
     """Raise a UserError if a state does not give a number of rows for each order of a plan."""
     if len(rows) != len(orders):
         why = f"it gives the rows of {counted(len(rows), 'length')}; the plan has {len(orders)}"
         raise UserError("not the state of a loader", where=str(plan.folder), why=why)
-
-
-def own_sequences(
-    members: Int64Array | None, sequences: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """Find sequences of a plan among those with rows of one length, as `orders_by_length` has them.
-
-    Returns the index of each sequence found in `sequences`, and its number in the order.
-    """
-    if members is None:
-        return np.arange(len(sequences)), sequences
-    at = np.searchsorted(members, sequences).clip(max=len(members) - 1)
-    found = np.flatnonzero(members[at] == sequences)
-    return found, at[found]
 
 
 def shuffled(plan: Plan, seed: int, epoch: int = 0) -> Int64Array:

@@ -21,7 +21,7 @@ from tokenmill.core.records import Int64Array
 from tokenmill.encode.boundaries import offsets_from_lengths
 from tokenmill.kernels.permutation import Permutation
 from tokenmill.load.steps.batch_size import BatchSize
-from tokenmill.load.steps.order import Order, Shuffle, check_rows, orders_by_length, own_sequences
+from tokenmill.load.steps.order import Order, Shuffle, check_rows, orders_by_length
 from tokenmill.load.steps.schedule import (
     GlobalBatch,
     OrderIdentity,
@@ -43,8 +43,6 @@ class _Series:
     row_length: int
     size: BatchSize
     order: Order
-    members: Int64Array | None
-    """The sequences; None for all sequences of the plan."""
     first_step: int
     first_row: int
     """Rows that were given before the first step."""
@@ -66,10 +64,9 @@ class _Series:
 
     def uses(self, sequences: Int64Array, stop: int) -> Uses:
         """Return when sequences are used before the row `stop`, by steps of this series alone."""
-        asked, sequences = own_sequences(self.members, sequences)
-        found, rows = self.order.rows_of(sequences, self.first_row, stop)
+        members, rows = self.order.rows_of(sequences, self.first_row, stop)
         steps = self.size.steps_of(rows - self.first_row, self.first_step, self.row_length)
-        return Uses(asked[found], steps - self.first_step, rows // self.order.size)
+        return Uses(members, steps - self.first_step, rows // self.order.size)
 
     def rows_left(self, epochs: int) -> int:
         """Return the number of sequences that no step uses, after this many epochs."""
@@ -79,8 +76,7 @@ class _Series:
     def take(self, steps: int) -> tuple[Int64Array, Int64Array]:
         """Return the sequences of the step after this many, and the epoch of each."""
         count = self.size.rows_of(self.row_length, self.first_step + steps)
-        sequences, epochs = self.order.across_epochs(self.rows_before(steps), count)
-        return sequences if self.members is None else self.members[sequences], epochs
+        return self.order.across_epochs(self.rows_before(steps), count)
 
 
 class PlanSchedule(Schedule):
@@ -292,10 +288,10 @@ def _series_of(
     plan: Plan, size: BatchSize, seed: int, shuffle: Shuffle, start: Start
 ) -> Iterator[_Series]:
     orders = orders_by_length(plan, seed, shuffle)
-    given = start.rows[0] or [0] * len(orders)
+    given = start.given[0].rows or [0] * len(orders)
     check_rows(given, orders, plan)
-    for (row_length, order, members), rows in zip(orders, given, strict=True):
-        yield _Series(row_length, size, order, members, start.step, rows)
+    for (row_length, order), rows in zip(orders.items(), given, strict=True):
+        yield _Series(row_length, size, order, start.step, rows)
 
 
 def _check_sizes(series: Sequence[_Series], size: BatchSize, where: str) -> None:

@@ -18,6 +18,8 @@ from tokenmill.kernels.sequences import sums_of_lengths
 from tokenmill.load.steps.order import Shuffle
 from tokenmill.store.plan import Plan
 
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
@@ -146,24 +148,31 @@ class Schedule(Protocol):
         return
 
 
+class Given(msgspec.Struct, frozen=True, array_like=True):
+    """What a source gave before a leg."""
+
+    rows: list[Count] = []
+    """Rows of each row length, in ascending order. Empty if there were none."""
+    tokens: Count | None = 0
+    """Tokens without padding; None if nobody has counted them."""
+    lag: Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)] = 0
+    """See `MixtureSchedule`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a leg of a run begins, and what each of its sources has given before."""
+    """Where a leg of a run begins."""
 
     step: int
-    numbers: list[int]
+    numbers: Sequence[int]
     """Numbers of the sources in the run; the order of each source's rows depends on its number."""
-    rows: list[list[int]]
-    """Rows of each length that the source has given."""
-    tokens: list[int]
-    lags: list[int]
-    """See `MixtureSchedule`."""
+    given: Sequence[Given]
+    """What each source has given before."""
 
     @staticmethod
     def of_run(num_sources: int) -> Start:
         """Return the start of a run, where no source has given anything."""
-        zeros = [0] * num_sources
-        return Start(0, [*range(num_sources)], [[]] * num_sources, zeros, zeros)
+        return Start(0, range(num_sources), [Given()] * num_sources)
 
 
 def seed_of_source(seed: int, number: int) -> int:

@@ -7,6 +7,7 @@ the state describes; otherwise, `legs` has all of them, and the state describes 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +17,7 @@ from msgspec import Meta
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.paths import local_path, output_path, read_bounded
 from tokenmill.load.steps.batch_size import BatchSize
-from tokenmill.load.steps.schedule import OrderIdentity
+from tokenmill.load.steps.schedule import Count, Given, OrderIdentity
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.files import write_atomically
 from tokenmill.store.plan import Plan
@@ -25,7 +26,6 @@ STATE_VERSION = 1
 MOST_BYTES = 64 << 20
 """Most bytes of a state that is read from a file."""
 T = TypeVar("T")
-Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 class SourceState(
@@ -47,17 +47,6 @@ class SourceState(
     """Name of the plan in its dataset, or its folder."""
     row_length: int = 0
     """Tokens in a row; 0 if rows have several lengths."""
-
-
-class Given(msgspec.Struct, frozen=True, array_like=True):
-    """What a source gave before a leg."""
-
-    rows: list[Count] = []
-    """Rows of each row length, in ascending order. Empty if there were none."""
-    tokens: Count | None = 0
-    """Tokens without padding; None if nobody has counted them."""
-    lag: Annotated[int, Meta(gt=-(1 << 62), lt=1 << 62)] = 0
-    """See `MixtureSchedule`."""
 
 
 class Leg(
@@ -170,13 +159,15 @@ def checked_state(values: Any) -> LoaderState:
     return found
 
 
-def read_state(path: str | Path) -> LoaderState:
-    """Return the state in a JSON file.
+def read_state(state: Mapping[str, Any] | str | Path) -> LoaderState:
+    """Return a state that a loader returned, or that is in a JSON file.
 
     Raises:
-        UserError: there is no such file, or it does not hold the state of a loader.
+        UserError: it is not the state of a loader, or there is no such file.
     """
-    place = local_path(path, "a state")
+    if isinstance(state, Mapping):
+        return checked_state(dict(state))
+    place = local_path(state, "a state")
     try:
         values = msgspec.json.decode(read_bounded(place, MOST_BYTES, "the state"))
     except (msgspec.DecodeError, RecursionError) as error:

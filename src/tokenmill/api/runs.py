@@ -1,21 +1,24 @@
-"""`tokenmill.amend`: change what a training run goes on with."""
+"""`tokenmill.amend` and `provenance`: the run of a state, changed, and what it has given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from tokenmill.api.datasets import opened
+from tokenmill.core.records import Advance
 from tokenmill.load.legs import LegSource, amended
 from tokenmill.load.steps.batch_size import BatchSize
 from tokenmill.load.steps.mixture import names_of
-from tokenmill.load.steps.state import checked_state
+from tokenmill.load.steps.state import read_state
+from tokenmill.reports.given_data import GivenData
+from tokenmill.reports.provenance import provenance_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tokenmill.api.options import Ramp
     from tokenmill.load.steps.mixture import MixtureSource
     from tokenmill.store.dataset import Dataset
@@ -66,7 +69,7 @@ def amend(
         new = [LegSource.of(replace(source, name=name)) for source, name in named]
     sizes = (global_batch_size, global_batch_tokens)
     found = amended(
-        checked_state(dict(state)),
+        read_state(state),
         new,
         shares=shares,
         dataset=dataset,
@@ -75,3 +78,31 @@ def amend(
         when_one_ends=when_one_ends,
     )
     return msgspec.to_builtins(found)  # type: ignore[no-any-return]
+
+
+def provenance(
+    state: Mapping[str, Any] | str | Path,
+    *,
+    datasets: Sequence[Dataset | str | Path] = (),
+    by: str | None = None,
+    advance: Advance = lambda stage, done, total: None,
+) -> GivenData:
+    """Return what a run has given before the step of its state, over all its legs.
+
+    Documents and tokens are counted exactly from the plans, by source of the run and by input of
+    the datasets; `statement()` of the result is a data statement in Markdown.
+
+        given = tokenmill.provenance(loader.state_dict(), by="license")
+        given.amount.tokens, given.values["cc-by-4.0"].documents
+
+    Args:
+        state: the state of a loader, or a JSON file with one.
+        datasets: datasets of the run or their folders, if they are not where they were.
+        by: a column that was kept with `build --keep`, or `subset`: also count by its values.
+        advance: called with a stage, the amount done and the total, to show progress.
+
+    Raises:
+        UserError: data is missing, no dataset has the column, or the state is one of a curriculum.
+        VerificationError: a plan or a dataset is damaged.
+    """
+    return provenance_of(read_state(state), [opened(each) for each in datasets], by, advance)
