@@ -38,11 +38,9 @@ def places_of(datasets: Sequence[Dataset]) -> Iterator[Place]:
     """Yield the shards of datasets, one dataset after the other."""
     before = sources = 0
     for number, dataset in enumerate(datasets):
-        first = 0
+        start = before
         for shard in dataset.shards:
-            count = shard.entry.documents
-            documents = slice(before + first, before + first + count)
-            yield Place(dataset, number, shard, first, documents, sources)
-            first += count
-        before += first
+            documents = slice(before, before + shard.entry.documents)
+            yield Place(dataset, number, shard, documents.start - start, documents, sources)
+            before = documents.stop
         sources += len(dataset.manifest.sources)

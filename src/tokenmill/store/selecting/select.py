@@ -23,11 +23,10 @@ from tokenmill.store.selecting.benchmark import Benchmark
 from tokenmill.store.selecting.contained import Contained, Containment
 from tokenmill.store.selecting.duplicates import Duplicates
 from tokenmill.store.selecting.expression import Where
-from tokenmill.store.selecting.ids import Ids, UnknownIds
+from tokenmill.store.selecting.listed import Ids, UnknownIds, by_name
 from tokenmill.store.selecting.options import SelectOptions
 from tokenmill.store.selecting.places import Place, places_of
 from tokenmill.store.selecting.sample import sample
-from tokenmill.store.selecting.views import by_name
 from tokenmill.store.view import require_alike, write_view
 from tokenmill.store.view_manifest import MATCHES_NAME
 
