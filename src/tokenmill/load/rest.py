@@ -23,7 +23,7 @@ from tokenmill.load.sources import open_source
 from tokenmill.load.steps.order import check_rows, orders_by_length
 from tokenmill.load.steps.schedule import seed_of_source
 from tokenmill.load.steps.state import LoaderState, SourceState, read_state
-from tokenmill.packing.rest import REST_OF, Given, GivenSegments, Rest, RestOf
+from tokenmill.packing.rest import REST_OF, GivenSegments, Rest, RestOf
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 
@@ -57,13 +57,13 @@ def rest_of(
     known = [dataset, *(each if isinstance(each, Dataset) else Dataset(each) for each in datasets)]
     found = read_state(state)
     first = position_in(found, known, source)
-    given: list[Given] = []
+    given: list[tuple[GivenSegments, Mapping[int, int]]] = []
     position: Position | None = first
     while position is not None:
         own, plan, at = position
         plan.check_arrays()
         numbers = _shard_numbers(dataset, own, plan)
-        given.append(Given(GivenSegments(own, plan, _given_by(plan, at)), numbers))
+        given.append((GivenSegments(own, plan, _given_by(plan, at)), numbers))
         if position is first:
             _tell_what_comes_back(dataset, own, numbers)
         position = _position_before(own, plan, found, known)

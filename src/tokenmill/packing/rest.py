@@ -10,7 +10,7 @@ repeats of the window before (`overlap`) are given by the window before, which h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import MADV_DONTNEED, mmap
 from typing import Any, Literal, NamedTuple, cast
@@ -118,42 +118,13 @@ class GivenSegments:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The segments of a plan that were given, by the shards of the dataset that is planned now."""
-
-    of_plan: GivenSegments
-    shard_numbers: dict[int, int]
-    """The plan's own number of each shard of the dataset that is planned now, by its number."""
-
-    def shard(self, number: int) -> Shard | None:
-        """Return the plan's own shard for a shard that is planned now, or None."""
-        own = self.shard_numbers.get(number)
-        return None if own is None else self.of_plan.dataset.shards[own]
-
-    def segments(self, number: int, lengths: Int64Array) -> tuple[Int64Array, ...]:
-        """Return documents, starts and stops of the given segments in a shard.
-
-        `number` is that of the shard in the dataset that is planned now. Documents are numbered in
-        the shard, and `lengths`, shape (num_documents,), are theirs.
-
-        Raises:
-            VerificationError: a segment is not inside its document.
-        """
-        own = self.shard_numbers.get(number)
-        if own is None:
-            return (np.empty(0, np.int64),) * 3
-        found = self.of_plan.of_shard(own, lengths)
-        starts = found.starts + np.where(found.starts > 0, self.of_plan.plan.rows.overlap, 0)
-        return found.documents, starts, found.starts + found.lengths
-
-
-@dataclass(frozen=True, slots=True)
 class Rest:
     """What is left of a dataset, and what that depends on."""
 
     of: RestOf
-    given: Sequence[Given]
-    """The plan that `of` names, and if it is itself a rest, the plans that this depends on."""
+    given: Sequence[tuple[GivenSegments, Mapping[int, int]]]
+    """What was given of the plan that `of` names, and if it is itself a rest, of the plans that it
+    depends on; each with the numbers that its shards have there, by those in this dataset."""
 
     def stored(self) -> dict[str, Any]:
         """Return what a plan of the rest stores among its options."""
@@ -161,18 +132,25 @@ class Rest:
         return {REST_OF: values}
 
     def left_of(self, number: int, shard: Shard, lengths: Int64Array) -> Left:
-        """Return what is left of the documents of a shard."""
-        found = [each.segments(number, lengths) for each in self.given]
-        documents, starts, stops = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        """Return what is left of the documents of a shard.
+
+        Raises:
+            VerificationError: a given segment is not inside its document.
+        """
         held = np.zeros(len(lengths), np.bool_)
-        for each in self.given:
-            own = each.shard(number)
-            if own is not None:
-                held[own.chosen] = True
-                if own is not shard:
-                    own.release()
+        parts = [np.empty((3, 0), np.int64)]  # documents, starts and stops of given segments
+        for given, numbers in self.given:
+            if number not in numbers:
+                continue
+            found = given.of_shard(numbers[number], lengths)
+            own = given.dataset.shards[numbers[number]]
+            starts = found.starts + np.where(found.starts > 0, given.plan.rows.overlap, 0)
+            parts.append(np.stack([found.documents, starts, found.starts + found.lengths]))
+            held[own.chosen] = True
+            if own is not shard:
+                own.release()
         taken_out = held & ~shard.selected if shard.selected is not None else np.zeros_like(held)
-        return Left(lengths, taken_out, *_covers(lengths, documents, starts, stops))
+        return Left(lengths, taken_out, *_covers(lengths, *np.concatenate(parts, axis=1)))
 
 
 @dataclass(frozen=True, slots=True)
