@@ -10,7 +10,7 @@ Sources have numbers in the run: A is 0, B is 1, C is 2.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from tokenmill.core.errors import UserError
+from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import LegSource, given_after
 from tokenmill.load.sources import Sources
 from tokenmill.load.steps.batch_size import check_ramp
@@ -30,6 +31,7 @@ from tokenmill.load.steps.schedule import (
     OrderIdentity,
     Schedule,
     Start,
+    Uses,
     seed_of_source,
     token_counts,
 )
@@ -116,10 +118,21 @@ class Chain(Schedule):
     def follow(self, standing: object) -> None:
         self.present.follow(standing)
 
-    def legs(self) -> Iterator[tuple[Leg, Schedule]]:
-        """Yield each leg and its schedule."""
-        for number, leg in enumerate(self._legs):
-            yield leg, self._schedule(number)
+    def uses(
+        self, number: int, sequences: Int64Array, stop: int, *, whole_epoch: bool = False
+    ) -> Uses:
+        """Return when sequences of a source of the run are used before the step `stop`.
+
+        With `whole_epoch`, also those to come in its epoch, if it is in the last leg.
+        """
+        parts = [Uses(*np.empty((3, 0), np.int64))]
+        ends = [*(leg.first_step for leg in self._legs[1:]), stop]
+        for at, (leg, end) in enumerate(zip(self._legs, ends, strict=True)):
+            if number in leg.sources:
+                own, goes_on = leg.sources.index(number), whole_epoch and leg is self._legs[-1]
+                schedule: Any = self._schedule(at)
+                parts.append(schedule.uses(own, sequences, end, whole_epoch=goes_on))
+        return Uses.joined(parts)
 
     def given(self, number: int) -> Sequence[Given]:
         """Return what each source of the run had given before a leg."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from tokenmill.core.errors import UserError
 from tokenmill.core.records import Int64Array
 from tokenmill.load.legs import given_by, name_of
 from tokenmill.load.opening import open_run
-from tokenmill.load.run_schedule import Chain
 from tokenmill.load.steps.order import Order, check_rows, orders_by_length
 from tokenmill.load.steps.schedule import Uses, seed_of_source
 from tokenmill.load.steps.state import LoaderState, read_state
@@ -48,14 +47,9 @@ class Seen:
             source: number of the source in the run.
             sequences: shape (n,).
         """
-        parts = [Uses(*np.empty((3, 0), np.int64))]
-        for schedule, numbers, stop in self._legs():
-            if source in numbers:
-                number = numbers.index(source)
-                is_last = stop is None
-                until = self.state.step if stop is None else stop
-                parts.append(schedule.uses(number, sequences, until, whole_epoch=is_last))
-        return Uses.joined(parts)
+        schedule: Any = self.batches.schedule  # not of a curriculum
+        found: Uses = schedule.uses(source, sequences, self.state.step, whole_epoch=True)
+        return found
 
     def ranks(self, source: int, sequences: Int64Array, uses: Uses) -> Int64Array:
         """Return the rank of each use, shape (n,); -1 if its step is not known.
@@ -105,16 +99,6 @@ class Seen:
         if step >= self.state.last.first_step:
             return self.state.ranks
         return [leg for leg in self.state.legs if leg.first_step <= step][-1].ranks
-
-    def _legs(self) -> Iterator[tuple[Any, Sequence[int], int | None]]:
-        """Yield the schedule of each leg, the numbers of its sources, and the step it ends at."""
-        schedule = self.batches.schedule
-        if not isinstance(schedule, Chain):
-            yield schedule, range(len(self.state.sources)), None
-            return
-        stops = [leg.first_step for leg in self.state.legs[1:]]
-        for (leg, each), stop in zip(schedule.legs(), [*stops, None], strict=True):
-            yield each, leg.sources, stop
 
 
 class UsesOfDocuments:
