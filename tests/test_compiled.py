@@ -76,10 +76,12 @@ def caller(pair):
     return pair.x * LIMIT
 """
 FORKING = """
-import json, os, sys, time, tokenmill.kernels
+import gc, json, numba, os, sys, time, tokenmill.kernels
 from pathlib import Path
 from tokenmill.kernels import compiled
 sys.dont_write_bytecode = True
+numba.njit(lambda: 1)()  # loads what compiling needs, in a second
+gc.freeze()  # a collection in a child would copy all pages
 for line in sys.stdin:
     folder, code, output = json.loads(line)
     if child := os.fork():
@@ -143,7 +145,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", FORKING], **pipes) as server:
         yield server
-        server.stdin.close()
+        server.kill()
 
 
 @pytest.fixture

@@ -31,26 +31,49 @@ STEPS, STOP = 5, 3
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 """One thread, so as not to wait for cores."""
 FORKING = """
-import contextlib, json, os, runpy, sys
+import contextlib, functools, gc, json, os, runpy, signal, sys
 import torch._dynamo, torch.distributed, torch.nn.parallel
 import tokenmill.load.loader
+from tokenmill.kernels.permutation import Permutation
 with contextlib.suppress(ImportError):
     import accelerate
     from transformers import LlamaForCausalLM, Trainer
-for line in sys.stdin:
-    script, arguments, environment, output = json.loads(line)
-    if child := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
+with contextlib.suppress(ImportError):
+    import lightning
+
+def run(script, arguments, environment, output, small):
     os.environ.update(environment)
     for descriptor in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(script)
+    if small:
+        import model
+        model.GPTConfig = functools.partial(model.GPTConfig, num_layers=1, width=16)
     runpy.run_path(script, run_name="__main__")
     sys.exit()
+
+Permutation(2, seed=0)([0, 1])  # loads what compiled functions need, in a second
+gc.freeze()  # a collection in a child would copy all pages
+for line in sys.stdin:
+    children, code = set(), 0
+    for task in json.loads(line):
+        if not (child := os.fork()):
+            run(*task)
+        children.add(child)
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        if status:
+            code = code or os.waitstatus_to_exitcode(status)
+            for other in children:  # may wait for this one
+                os.kill(other, signal.SIGKILL)
+    print(code, flush=True)
 """
 Run = Callable[..., str]
-"""What an example prints, from its name, its arguments, and variables of its environment."""
+"""What an example prints, from its name, its arguments, and variables of its environment.
+
+`small=True` makes its model very small; `ranks` has variables of each of several processes.
+"""
 
 torch = pytest.importorskip("torch", reason="the examples need torch")
 
@@ -67,7 +90,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> GPT:
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs an example in a process of its own."""
+    """Runs an example in processes of its own."""
     output = tmp_path_factory.mktemp("printed") / "output"
     with subprocess.Popen(
         [sys.executable, "-c", FORKING],
@@ -79,16 +102,23 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         assert server.stdin is not None
         assert server.stdout is not None
 
-        def run_forked(script: str, *arguments: str, **environment: str) -> str:
+        def run_forked(
+            script: str,
+            *arguments: str,
+            small: bool = False,
+            ranks: Sequence[dict[str, str]] = ({},),
+            **environment: str,
+        ) -> str:
             output.write_bytes(b"")
-            task = (str(EXAMPLES / script), arguments, environment, str(output))
-            print(json.dumps(task), file=server.stdin, flush=True)
+            path = str(EXAMPLES / script)
+            tasks = [(path, arguments, environment | rank, str(output), small) for rank in ranks]
+            print(json.dumps(tasks), file=server.stdin, flush=True)
             code, printed = server.stdout.readline(), output.read_text(encoding="utf-8")
             assert code == "0\n", printed
             return printed
 
         yield run_forked
-        server.stdin.close()
+        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +157,8 @@ def test_lightning_goes_on_with_the_same_losses(forked: Run, dataset: Path, tmp_
 
 
 def test_a_run_that_changes_gives_each_token_once(forked: Run, tmp_path: Path) -> None:
-    printed = forked("change_a_run.py", "--steps", "8", "--out", str(tmp_path)).splitlines()
+    arguments = ("--steps", "8", "--out", str(tmp_path))
+    printed = forked("change_a_run.py", *arguments, small=True).splitlines()
     assert re.findall(r"step \d+ rows (\d+)", "\n".join(printed)) == [
         *("8", "8", "16", "16", "16", "16", "12", "12"),
     ]
@@ -163,12 +194,12 @@ def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
             monkeypatch.setenv(name, value)
         tokenmill.copy(dataset, location)
         remote = [*sizes, "--dataset", location, "--cache", str(tmp_path / "cache")]
-        stop = ["--out", str(shared), "--interrupt-at", str(STOP)]
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        printed = run("train_ddp.py", *remote, *stop, launcher=launcher)
-        run_alone = partial(forked, **store, **rank_0_of_1())
-        printed += run_alone("train_ddp.py", *remote, "--out", str(shared))
-    whole = run_alone("train_ddp.py", *sizes, "--dataset", str(dataset), "--out", str(alone))
+        remote += ["--out", str(shared)]
+        run_ddp = partial(forked, "train_ddp.py", **store)
+        printed = run_ddp(*remote, "--interrupt-at", str(STOP), ranks=torchrun(2))
+        printed += run_ddp(*remote, ranks=torchrun(1))
+    local = [*sizes, "--dataset", str(dataset), "--out", str(alone)]
+    whole = run_ddp(*local, ranks=torchrun(1))
     batches = tokenmill.open(dataset).batches(global_batch_size=4, epochs=None, labels="next")
     digests = [(step + 1, batches.digest(step)[:16]) for step in range(STEPS)]
     for each in (printed, whole):
@@ -177,13 +208,13 @@ def test_training_from_a_bucket_goes_on_with_another_number_of_ranks(
     assert [loss for _, _, loss in steps_of(printed)] == pytest.approx(expected, abs=1e-4)
 
 
-def rank_0_of_1() -> dict[str, str]:
-    """What torchrun tells the only process that it starts."""
+def torchrun(world_size: int) -> list[dict[str, str]]:
+    """What torchrun tells each of the processes that it starts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", **address}
+    every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **every} for rank in range(world_size)]
 
 
 def steps_of(printed: str) -> list[tuple[int, str, float]]:
@@ -266,10 +297,10 @@ def falls(curve: dict[int, str]) -> bool:
     return float(curve[STEPS]) < float(curve[1]) - 0.2
 
 
-def run(script: str, *arguments: str, launcher: Sequence[str] = ()) -> str:
+def run(script: str, *arguments: str) -> str:
     """What an example prints, run as a user would."""
     finished = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLES / script), *arguments],
+        [sys.executable, str(EXAMPLES / script), *arguments],
         capture_output=True,
         text=True,
         env=os.environ | ENVIRONMENT,
