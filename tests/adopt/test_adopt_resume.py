@@ -55,7 +55,7 @@ def test_kills_at_random_moments_change_no_byte(
 ) -> None:
     """Each attempt is killed a moment after it has begun, later and later until one ends."""
     moments, kills = random.Random(2), 0
-    for trial in range(6):
+    for trial in itertools.count():
         out = tmp_path / f"out-{trial}"
         command = [sys.executable, "-m", "tokenmill", *line_of(inputs, tokenizer, out)]
         for attempt in itertools.count():
@@ -75,7 +75,8 @@ def test_kills_at_random_moments_change_no_byte(
                 break
         assert contents(out) == contents(clean)
         assert not (out / "work").exists()
-    assert kills >= 6
+        if kills >= 6:
+            break
 
 
 def test_files_with_a_receipt_are_not_read_again(

@@ -117,9 +117,23 @@ def legs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
-@given(chain=st.lists(legs(), min_size=1, max_size=5))
+SOAK = pytest.param(1000, marks=pytest.mark.soak)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("examples", [20, SOAK])
 def test_an_amended_run_gives_each_row_once_and_replays(
+    examples: int, source_of: Callable[..., MixtureSource]
+) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(chain=st.lists(legs(), min_size=1, max_size=5))
+    def trial(chain: list[dict[str, Any]]) -> None:
+        gives_each_row_once_and_replays(chain, source_of)
+
+    trial()
+
+
+def gives_each_row_once_and_replays(
     chain: list[dict[str, Any]], source_of: Callable[..., MixtureSource]
 ) -> None:
     trainer = Trainer(source_of)
@@ -174,9 +188,18 @@ def expected_series(plan: Plan, number: int, length: int, count: int) -> list[tu
     return list(zip(epochs.tolist(), members[sequences].tolist(), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
-@given(chain=st.lists(plan_legs(), min_size=1, max_size=5))
-def test_a_run_may_go_on_with_other_plans_and_come_back(
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("examples", [20, SOAK])
+def test_a_run_may_go_on_with_other_plans_and_come_back(examples: int, corpora: list[Path]) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(chain=st.lists(plan_legs(), min_size=1, max_size=5))
+    def trial(chain: list[dict[str, Any]]) -> None:
+        goes_on_with_other_plans_and_comes_back(chain, corpora)
+
+    trial()
+
+
+def goes_on_with_other_plans_and_comes_back(
     chain: list[dict[str, Any]], corpora: list[Path]
 ) -> None:
     dataset = tokenmill.open(corpora[0])
