@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import inspect
 import json
 import os
 import sys
@@ -10,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
+from hypothesis import given, settings
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tokenmill.encode import engine_ranking, exactness
@@ -129,6 +133,34 @@ def without_waiting_for_disks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+def random_trials(few: int, many: int, **strategies: Any) -> Callable[[Any], Any]:
+    """A test of random inputs, drawn from a strategy each: few of them, and many in make soak.
+
+    Its other arguments are fixtures.
+    """
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        def test(examples: int, **fixtures: Any) -> None:
+            def trial(**drawn: Any) -> None:
+                check(**drawn, **fixtures)
+
+            trial.__name__ = check.__name__  # under which hypothesis keeps what has failed
+            settings(max_examples=examples, deadline=None)(given(**strategies)(trial))()
+
+        functools.update_wrapper(test, check)
+        names = [
+            "examples",
+            *(n for n in inspect.signature(check).parameters if n not in strategies),
+        ]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = [inspect.Parameter(name, kind) for name in names]
+        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        soak = pytest.param(many, marks=[pytest.mark.soak, pytest.mark.timeout(0)])
+        return pytest.mark.parametrize("examples", [few, soak])(test)
+
+    return decorate
 
 
 def write_jsonl(path: Path, texts: Iterable[str], **columns: Iterable[object]) -> Path:

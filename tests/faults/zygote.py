@@ -47,6 +47,7 @@ def learn(modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):  # modules that their packages make as they run
             importlib.import_module(name)
+    gc.freeze()  # a collection in a child would copy all pages
 
 
 def warm_up() -> None:
@@ -60,6 +61,6 @@ def warm_up() -> None:
 
 if __name__ == "__main__":
     warm_up()
-    gc.freeze()  # a collection in a child would copy all pages
+    gc.freeze()
     for line in sys.stdin:
         print(run(json.loads(line)), flush=True)

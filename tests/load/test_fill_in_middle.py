@@ -19,6 +19,7 @@ from loading_kit import EOS, NUM_IDS, PAD, all_batches, digits, plan_of, write_t
 from tokenizers.processors import TemplateProcessing
 
 import tokenmill
+from conftest import random_trials
 from tokenmill import Dataset, FillInMiddle
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.load import fill_in_middle as sentinels
@@ -169,14 +170,15 @@ def plans(folder: Path, many: Dataset) -> list[Plan]:
     ]
 
 
-@given(
+@random_trials(
+    15,
+    500,
     number=st.integers(0, len(PLANNED) - 1),
     seed=st.integers(0, 2**63 - 1),
     rate=st.sampled_from([0.5, 1.0]),
     spm_share=st.sampled_from([0.0, 0.5, 1.0]),
     end=st.sampled_from([None, END]),
 )
-@settings(max_examples=40, deadline=None)
 def test_parts_put_together_are_the_texts_that_were_stored(
     many: Dataset,
     plans: list[Plan],

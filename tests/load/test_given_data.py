@@ -14,7 +14,7 @@ from loading_kit import write_tokenizer
 from resume_kit import through_json, write_corpora
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import random_trials, write_jsonl
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError
 from tokenmill.load.batches import Batches
@@ -109,8 +109,7 @@ def legs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=25, deadline=None)
-@given(chain=st.lists(legs(), min_size=1, max_size=4))
+@random_trials(10, 300, chain=st.lists(legs(), min_size=1, max_size=4))
 def test_what_mixtures_give_is_what_the_training_recorded(
     chain: list[dict[str, Any]], folders: dict[str, Path]
 ) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from resume_kit import through_json, write_corpora
 
 import tokenmill
+from conftest import random_trials
 from tokenmill.core.errors import UserError
 from tokenmill.load.batches import Batches
 from tokenmill.load.loader import Loader
@@ -117,23 +117,8 @@ def legs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-SOAK = pytest.param(1000, marks=pytest.mark.soak)
-
-
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("examples", [20, SOAK])
+@random_trials(20, 1000, chain=st.lists(legs(), min_size=1, max_size=5))
 def test_an_amended_run_gives_each_row_once_and_replays(
-    examples: int, source_of: Callable[..., MixtureSource]
-) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(chain=st.lists(legs(), min_size=1, max_size=5))
-    def trial(chain: list[dict[str, Any]]) -> None:
-        gives_each_row_once_and_replays(chain, source_of)
-
-    trial()
-
-
-def gives_each_row_once_and_replays(
     chain: list[dict[str, Any]], source_of: Callable[..., MixtureSource]
 ) -> None:
     trainer = Trainer(source_of)
@@ -188,18 +173,8 @@ def expected_series(plan: Plan, number: int, length: int, count: int) -> list[tu
     return list(zip(epochs.tolist(), members[sequences].tolist(), strict=True))
 
 
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("examples", [20, SOAK])
-def test_a_run_may_go_on_with_other_plans_and_come_back(examples: int, corpora: list[Path]) -> None:
-    @settings(max_examples=examples, deadline=None)
-    @given(chain=st.lists(plan_legs(), min_size=1, max_size=5))
-    def trial(chain: list[dict[str, Any]]) -> None:
-        goes_on_with_other_plans_and_comes_back(chain, corpora)
-
-    trial()
-
-
-def goes_on_with_other_plans_and_comes_back(
+@random_trials(20, 1000, chain=st.lists(plan_legs(), min_size=1, max_size=5))
+def test_a_run_may_go_on_with_other_plans_and_come_back(
     chain: list[dict[str, Any]], corpora: list[Path]
 ) -> None:
     dataset = tokenmill.open(corpora[0])

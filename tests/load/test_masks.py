@@ -167,6 +167,11 @@ FIELDS = [
 ]
 
 
+BLOCKS_OF_SOAK: list[tuple[int | None, int | tuple[int, int]]] = [
+    *((130, 16), (None, 128), (None, (8, 32))),
+]
+
+
 def assert_is_what_torch_makes(mask: Mask, grid: Grid, block_size: int | tuple[int, int]) -> None:
     made = block_mask(mask, grid, block_size)
     num_queries = grid.row_length - grid.first_query
@@ -188,8 +193,14 @@ def assert_is_what_torch_makes(mask: Mask, grid: Grid, block_size: int | tuple[i
         assert torch.equal(ours, theirs), field
 
 
-@pytest.mark.parametrize("block_size", [16, 128, (8, 32)], ids=str)
-@pytest.mark.parametrize("num_queries", [None, 130])
+@pytest.mark.parametrize(
+    ("num_queries", "block_size"),
+    [
+        *((None, 16), (130, 128), (130, (8, 32))),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in BLOCKS_OF_SOAK),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("mask", MASKS, ids=repr)
 def test_block_masks_are_what_create_block_mask_makes(
     mask: Mask, num_queries: int | None, block_size: int | tuple[int, int]

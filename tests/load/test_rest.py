@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 from loading_kit import all_batches
 
 import rest_kit as kit
 import tokenmill
+from conftest import random_trials
 from packing_kit import reseal_plan
 from tokenmill import Dataset, MixtureSource
 from tokenmill.core.errors import OutputConflictError, TokenmillError, UserError, VerificationError
@@ -131,8 +132,9 @@ def check_rest(report: Any, left: kit.Tokens, chosen: kit.Tokens) -> None:
     assert segments - report.figures.repeated_tokens + lost == sum(left.values())
 
 
-@settings(max_examples=150, deadline=None)
-@given(first=options(), then=options(), run=runs(), rows=st.integers(1, 3), data=st.data())
+@random_trials(
+    50, 3000, first=options(), then=options(), run=runs(), rows=st.integers(1, 3), data=st.data()
+)
 def test_what_is_given_and_the_rest_are_all_tokens_once(
     dataset: Dataset,
     first: dict[str, Any],

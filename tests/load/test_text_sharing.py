@@ -166,17 +166,22 @@ def refusal(stream: TextStream) -> str | None:
 
 
 IN_A_GROUP = """
-import json, sys
+import json, os, sys
 import torch.distributed as dist
 import tokenmill
 
-rank, store, source, tokenizer, options = sys.argv[1:]
-dist.init_process_group("gloo", store=dist.FileStore(store), rank=int(rank), world_size=2)
+folder, source, tokenizer, options = sys.argv[1:]
+child = os.fork()  # PyTorch is imported once for both
+rank = 0 if child else 1
+dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store"), rank=rank, world_size=2)
 loader = tokenmill.text_loader(
-    source, tokenizer, rank=int(rank), world_size=2, group=dist.group.WORLD, **json.loads(options)
+    source, tokenizer, rank=rank, world_size=2, group=dist.group.WORLD, **json.loads(options)
 )
-print(json.dumps([batch["input_ids"].tolist() for batch in loader]))
+with open(f"{folder}/{rank}.json", "w") as file:
+    json.dump([batch["input_ids"].tolist() for batch in loader], file)
 dist.destroy_process_group()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
@@ -189,14 +194,9 @@ def test_loaders_share_by_a_process_group(
         for batch in tokenmill.text_loader(source, tokenizer_path, **options)
     ]
     command = [sys.executable, "-W", "ignore", "-c", IN_A_GROUP]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), tmp_path / "store", source, tokenizer_path, json.dumps(options)],
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]
-    first, second = (json.loads(rank.communicate()[0]) for rank in ranks)
+    arguments = [str(tmp_path), source, str(tokenizer_path), json.dumps(options)]
+    subprocess.run([*command, *arguments], check=True)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert [[*a, *b] for a, b in zip(first, second, strict=True)] == whole
 
 

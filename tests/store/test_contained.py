@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenmill
-from conftest import write_jsonl
+from conftest import random_trials, write_jsonl
 from tokenmill import Dataset
 from tokenmill.core.errors import UserError, VerificationError
 from tokenmill.encode.words.compared import (
@@ -201,8 +201,9 @@ def pieces(draw: st.DrawFn) -> str:
     )
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+@random_trials(
+    30,
+    1000,
     lines=st.lists(
         st.lists(st.composite(pieces)(), min_size=1, max_size=3), min_size=1, max_size=6
     ),

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import random_trials
 from tokenmill.core.errors import OutputConflictError, UserError
 from tokenmill.core.records import DocumentBatch
 from tokenmill.store.dataset import Dataset
@@ -215,8 +216,9 @@ def write_ids(path: Path, names: set[str]) -> str | None:
     return str(path)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@random_trials(
+    25,
+    1000,
     numbers=st.lists(st.integers(0, 3), min_size=1, max_size=3),
     where=st.sampled_from([None, *EXPRESSIONS]),
     only=st.sets(st.sampled_from([*HOSTILE_IDS, "unknown"])),
