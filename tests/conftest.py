@@ -21,6 +21,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from tokenmill.encode import engine_ranking, exactness
 from tokenmill.encode.adversarial import adversarial_texts
+from tokenmill.run import machine
 
 pytest_plugins = ["cloud_kit.s3_fixtures", "slurm_fixtures"]
 """Not in files of their own folders, also called conftest.py: tests import from this one."""
@@ -95,6 +96,18 @@ def engines_for_small_inputs(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not hasattr(request.module, "REFERENCE_FOR_SMALL"):
             patch.setattr(engine_ranking, "SMALL_BYTES", -1)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_worker_by_default(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Builds in this process start no others unless a test says how many workers there are.
+
+    Modules that have `CORES_OF_MACHINE` find those of the machine.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not hasattr(request.module, "CORES_OF_MACHINE"):
+            patch.setattr(machine, "_usable_cores", lambda: (1.0, "one core"))
         yield
 
 

@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_usual_recipe_with_the_token_after_each_text(
     for length, overlap in ((7, 0), (8, 3), (16, 12), (4096, 7)):
         expected = recipe(known, ended, length, overlap)
         assert rows_of(TEXTS, length, known, overlap=overlap) == expected
-        assert rows_of(TEXTS, length, known, overlap=overlap, append_eos=True) == expected
+    assert rows_of(TEXTS, length, known, overlap=overlap, append_eos=True) == expected
 
 
 def test_a_stream_and_a_subclass_append_it(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from tokenmill.run.machine import (
 )
 from tokenmill.run.recipe.options import ResourceOptions
 
+CORES_OF_MACHINE = True
+
 
 class Machine:
     """A machine of 10 physical and 20 logical cores with 64 GB free, unless a test changes it."""
