@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,13 @@ TOO_FEW = "not enough rows for one global batch"
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return kit.corpus(tmp_path_factory.mktemp("rest") / "data", LENGTHS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_sequences_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenmill.packing.rest.SEQUENCES_AT_ONCE", 3)
+        yield
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tokenmill.store.plan import Plan
 
 REST_OF = "rest_of"
 """The key of a `RestOf` among the options that a plan stores."""
+SEQUENCES_AT_ONCE = 1 << 16
 GIVEN, TAKEN_OUT = "given already", "taken out"
 """Reasons in the books of a plan, beside those of `DocumentChoice`."""
 
@@ -106,7 +107,10 @@ class GivenSegments:
         if (offsets[1:] < offsets[:-1]).any():
             raise plan.damaged("its offsets are out of order")
         part = slice(int(offsets[0]), int(offsets[-1]))
-        times = np.repeat(self._times(np.arange(first, last)), np.diff(offsets))
+        parts = [np.empty(0, np.int64)]
+        for at in range(first, last, SEQUENCES_AT_ONCE):  # so that few take memory at once
+            parts.append(self._times(np.arange(at, min(at + SEQUENCES_AT_ONCE, last))))
+        times = np.repeat(np.concatenate(parts), np.diff(offsets))
         given = np.flatnonzero(times)
         given = given[np.argsort(plan.documents[part][given], kind="stable")]
         arrays = (plan.documents, plan.starts, plan.lengths)
