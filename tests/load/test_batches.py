@@ -71,6 +71,17 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(dataset_of: DigitDataset
         assert len(batches.batch(0)["input_ids"]) == 7
 
 
+def test_a_plan_without_a_whole_group_of_ranks_is_refused_for_any_number_of_epochs(
+    dataset_of: DigitDataset,
+) -> None:
+    dataset = dataset_of(TEXTS, sequence_length=8, packing="balanced", ranks=7)
+    assert 0 < len(tokenmill.open_plan(dataset)) < 7
+    for epochs in (1, None):
+        error = refused(lambda: dataset.batches(global_batch_size=7, epochs=epochs))  # noqa: B023
+        assert error.what == "not enough rows for one global batch"
+        assert error.why.startswith("it needs 7 rows of one length, and there are ")
+
+
 def test_a_digest_is_that_of_ids_labels_and_positions_row_by_row(dataset_of: DigitDataset) -> None:
     dataset = dataset_of(TEXTS, **NEXT_FIT)
     batches = dataset.batches(global_batch_size=2, shuffle="none", columns=("num_targets",))

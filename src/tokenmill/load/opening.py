@@ -70,12 +70,12 @@ def open_batches(
     else:
         size = BatchSize(rows=curriculum.batch_size)
         schedule = CurriculumSchedule(found, curriculum)
-    if schedule.num_steps == 0 and not may_be_empty:
+    if not may_be_empty and schedule.batch(0) is None:
         raise UserError(
             "not enough rows for one global batch",
             where=str(found.folder),
             why=f"it needs {' or '.join(map(str, schedule.row_counts))} rows of one length, and "
-            f"there are {schedule.rows_left} rows in total",
+            f"there are {schedule.rows_left or len(found)} rows in total",
             hint="use a smaller batch or more epochs",
         )
     return Batches([reader], schedule, size, order, content)
