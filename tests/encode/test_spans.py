@@ -24,7 +24,7 @@ from tokenmill.encode.engine import Reference
 from tokenmill.encode.kinds import load_reference
 from tokenmill.encode.references.huggingface import HuggingFaceReference
 from tokenmill.encode.spans import SpanEncoder
-from tokenmill.encode.token_bytes import bytes_of
+from tokenmill.encode.token_bytes import byte_level_tokens
 from tokenmill.encode.tokenizer import TokenizerFile
 
 
@@ -63,7 +63,7 @@ class Case:
 @pytest.fixture(scope="module", params=[*FILES, "gpt2.tiktoken", "neox", "llama2"])
 def case(request: pytest.FixtureRequest) -> Case:
     file = file_of(request.param)
-    return Case(load_reference(file, False), bytes_of(file))
+    return Case(load_reference(file, False), byte_level_tokens(file))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     ],
 )
 def test_ranges_of_abc_a_and_e_acute(spans: CharSpans, expected: CharSpans) -> None:
-    for tokens in ({}, bytes_of(file_of("byte-level"))):
+    for tokens in ({}, byte_level_tokens(file_of("byte-level"))):
         found = Case(byte_level(), tokens).ranges
         assert found("abc aé", spans) == expected
         assert found("abc aé", spans, shift=2) == [(a + 2, b + 2) for a, b in expected]
@@ -134,7 +134,7 @@ def test_no_reference_is_needed_where_the_bytes_of_tokens_are_the_text() -> None
         raise AssertionError("the bytes say where the tokens are")
 
     file = file_of("byte-level")
-    encoder = SpanEncoder(refuse, lambda: bytes_of(file))
+    encoder = SpanEncoder(refuse, lambda: byte_level_tokens(file))
     tokens = byte_level().encode(["abc aé", ""])
     assert encoder.ranges(["abc aé", ""], [[(5, 6)], [(0, 0)]], tokens, 0) == [[(2, 4)], []]
 

@@ -57,8 +57,19 @@ def tokens_of(file: TokenizerFile) -> dict[int, Token] | None:
     return None if found is None else found(file)
 
 
-def bytes_of(file: TokenizerFile) -> dict[int, bytes]:
-    """Return the bytes of every token by id; {} for a Python object."""
+def byte_level_tokens(file: TokenizerFile) -> dict[int, bytes]:
+    """Return the bytes of every token by id; {} if the vocabulary is not one over bytes.
+
+    It also is {} if a normalizer can move text: then the tokens of a text, joined, could be equal
+    to it, and nevertheless be elsewhere in it.
+    """
+    if file.kind == "huggingface":
+        parts = json_components(file)
+        is_byte_level = any(step["type"] == "ByteLevel" for step in parts["pre_tokenizer"])
+        if not is_byte_level or any(step["type"] != "NFC" for step in parts["normalizer"]):
+            return {}
+    elif file.kind != "tiktoken":
+        return {}
     return {i: token.data for i, token in (tokens_of(file) or {}).items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -245,7 +246,10 @@ def usage(workers: set[int]) -> tuple[float, int]:
     Shared pages are counted once if possible.
     """
     own, cpu, memory = psutil.Process(), 0.0, 0
-    parsers = {child.pid for child in own.children(recursive=True) if child.ppid() in workers}
+    parsers = set()
+    for child in own.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            parsers |= {child.pid} if child.ppid() in workers else set()
     for pid in {own.pid, *workers, *child_pids(), *parsers}:
         try:
             process = psutil.Process(pid)

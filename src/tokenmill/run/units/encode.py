@@ -19,7 +19,7 @@ from tokenmill.encode.kinds import KINDS, load_reference
 from tokenmill.encode.probe import Step, steps_before_model
 from tokenmill.encode.spans import SpanEncoder
 from tokenmill.encode.special_strings import SpecialStrings
-from tokenmill.encode.token_bytes import bytes_of
+from tokenmill.encode.token_bytes import byte_level_tokens
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.encode.tokenizer_file import open_stored_tokenizer
 from tokenmill.run.job import NO_LIMIT, Encode, Setup, TokenizerSpec
@@ -65,7 +65,7 @@ class EncodeRunner(TokenizerRunner):
     def __init__(self, setup: Setup, task: Encode, engine: Engine | None) -> None:
         super().__init__(setup, task.tokenizer, engine)
         self.task, fields = task, setup.job.fields
-        self.spans = SpanEncoder(lambda: self.reference, lambda: bytes_of(self.file))
+        self.spans = SpanEncoder(lambda: self.reference, lambda: byte_level_tokens(self.file))
         self.special_strings = SpecialStrings(self.spec.special_tokens)
         dtype = token_dtype(self.spec.largest_id)
         self.layout = ShardLayout(dtype, fields.keep, fields.has_no_loss)

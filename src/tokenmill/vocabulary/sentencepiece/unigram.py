@@ -6,7 +6,7 @@
     pruning        a quarter of the pieces goes, those without which the words lose least likelihood
 
 Two rounds of expectation and maximization precede each pruning, until at most a tenth too many are
-left. The best scores fill the vocabulary. The library computes in float32, and its newest release
+left. The best scores fill the vocabulary. The library adds in float32, and its newest release
 prunes a little differently: some percent of the pieces differ.
 
 Sources: T. Kudo: Subword regularization, ACL 2018 (arXiv 1804.10959); unigram_model_trainer.cc of
@@ -152,13 +152,14 @@ class _Learner:
         """Give each piece the score that its expected count suggests."""
         expected = expected_counts(self._words, self._pieces)[:-1]
         kept = expected >= LEAST_EXPECTED
-        self._scores = np.full(len(kept), -np.inf)
-        self._scores[kept] = _digamma(expected[kept]) - _digamma(expected[kept].sum())
+        scores = np.full(len(kept), -np.inf)
+        scores[kept] = _digamma(expected[kept]) - _digamma(expected[kept].sum())
+        self._scores = _rounded(scores)
 
     def prune(self, size: int) -> None:
         """Keep the pieces without which the likelihood would fall most."""
         pieces = self._pieces
-        lost = losses(self._own, pieces, best_counts(self._words, pieces))
+        lost = _rounded(losses(self._own, pieces, best_counts(self._words, pieces)))
         order = np.argsort(-lost, kind="stable")
         goes = np.ones(len(lost), np.bool_)
         goes[order[: max(size, int(np.isposinf(lost).sum()))]] = False
@@ -173,6 +174,13 @@ class _Learner:
         chosen = [*range(num_characters), *others[: wanted - num_characters].tolist()]
         made = [Piece(self._names[i], float(scores[i])) for i in chosen if scores[i] > -np.inf]
         return sorted(made, key=lambda piece: (-piece.score, piece.text))
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    """Round to float32: the last bits of logarithms differ between processors, and would break
+    ties.
+    """
+    return values.astype(np.float32).astype(np.float64)
 
 
 def _digamma(values: FloatArray) -> FloatArray:
