@@ -25,7 +25,7 @@ from tokenmill.store.digests import BLOCK_BYTES
 from tokenmill.store.manifest import read_manifest, write_manifest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def proxy() -> Iterator[Chaos]:
     """A proxy in front of an S3 server, calm unless a test says otherwise."""
     with moto() as port, chaos(port) as faults, pytest.MonkeyPatch.context() as patch:

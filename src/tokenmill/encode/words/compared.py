@@ -77,7 +77,8 @@ def _is_utf8(data: UInt8Array, offsets: Int64Array) -> bool:
 
 def image_of(character: str) -> str:
     """Return what stands for a character in words; "" if it is dropped or white space."""
-    if character.isspace() or unicodedata.category(character)[0] in "PSC":
+    is_none = character.isspace() or ord(character) >= NUM_CHARACTERS
+    if is_none or unicodedata.category(character)[0] in "PSC":
         return ""
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
     return "".join(each for each in folded if unicodedata.category(each)[0] not in "PSCZ")
