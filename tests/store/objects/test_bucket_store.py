@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from memory_store import MemoryStore
 from store_races import assert_each_is_won_once, race, race_of_processes
 
 from cloud_kit.chaos import STORM, Chaos, chaos
@@ -20,7 +21,7 @@ from tokenmill.core.errors import StorageError, UserError
 from tokenmill.store.cloud import client
 from tokenmill.store.objects import bucket
 from tokenmill.store.objects.bucket import BucketStore
-from tokenmill.store.objects.opening import open_store, probe
+from tokenmill.store.objects.opening import SECOND, open_store, probe
 
 OpenStore = Callable[[int], BucketStore]
 SIXTEEN = [f"racer-{number}" for number in range(16)]
@@ -172,6 +173,22 @@ class TestProbe:
             "  next: use a store with conditional writes (If-None-Match), such as S3, Google Cloud "
             "Storage, Azure, R2 or MinIO; or build into a folder and copy it with `tokenmill cp`"
         )
+
+    @pytest.mark.parametrize(("removals", "is_refused"), [(1, False), (2, True)])
+    def test_an_agent_that_finishes_may_remove_the_work_folder_in_between(
+        self, removals: int, is_refused: bool
+    ) -> None:
+        class Finishing(MemoryStore):
+            def create(self, name: str, data: bytes, *, durable: bool = True) -> bytes:
+                if data == SECOND and self.requests["create"] < 2 * removals:
+                    self.objects.clear()
+                return super().create(name, data, durable=durable)
+
+        if is_refused:
+            with pytest.raises(StorageError, match="cannot build safely"):
+                probe(Finishing())
+        else:
+            assert probe(Finishing()) == ""
 
     def test_faults_are_not_taken_for_lies(self, s3_store: OpenStore, moto_port: int) -> None:
         with chaos(moto_port, Chaos(**STORM)) as storm:

@@ -52,7 +52,10 @@ def probe(store: ObjectStore) -> str:
     """
     name = f"work/probe-{secrets.token_hex(8)}"
     try:
-        _try_create(store, name)
+        if not _creates_once(store, name):  # or an agent that has finished removed the first one
+            store.remove([name])
+            if not _creates_once(store, name):
+                raise _lies(store, "creating an object twice replaced the first one")
         return _try_links(store.folder / name) if isinstance(store, FolderStore) else ""
     finally:
         with suppress(StorageError):
@@ -74,13 +77,15 @@ def refuse_unsafe(store: ObjectStore) -> None:
         )
 
 
-def _try_create(store: ObjectStore, name: str) -> None:
-    """Create an object twice. Reads need no test: clients compare the ETag of each answer."""
+def _creates_once(store: ObjectStore, name: str) -> bool:
+    """Create an object twice, and return whether the first one is kept.
+
+    Reads need no test: clients compare the ETag of each answer.
+    """
     try:
         if store.create(name, FIRST, durable=False) != FIRST:
             raise _lies(store, "a new object does not have the content that was written")
-        if store.create(name, SECOND, durable=False) != FIRST:
-            raise _lies(store, "creating an object twice replaced the first one")
+        return store.create(name, SECOND, durable=False) == FIRST
     except StorageError as error:
         if NOT_IMPLEMENTED not in error.why:
             raise
