@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpora import write_corpus
+from corpora import in_small_shards, write_corpus
 
 import tokenmill
 from conftest import write_jsonl
@@ -29,7 +29,6 @@ from tokenmill.load.export.documents import exporting as export_module
 from tokenmill.load.export.documents import selection
 from tokenmill.load.export.documents.exporting import export_documents
 from tokenmill.load.rows import token_source
-from tokenmill.read import units
 from tokenmill.reports.status import run_status
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import BLOCK_BYTES, file_digest
@@ -48,14 +47,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> D
     """Some hundred documents in several shards, a fifth of them held out."""
     folder = tmp_path_factory.mktemp("dataset")
     write_corpus(folder / "data", num_files=2, per_file=100)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(units, "PIECE_BYTES", 4 << 10)
-        report = tokenmill.build(
-            folder / "data", tokenizer_path, folder / "out", workers=1, validation=0.2
-        )
-    assert len(report.dataset.shards) >= 3
-    return report.dataset
+    made = in_small_shards(folder / "data", tokenizer_path, folder / "out", validation=0.2)
+    assert len(made.shards) >= 3
+    return made
 
 
 @pytest.fixture(scope="module")

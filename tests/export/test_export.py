@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import write_corpus
+from corpora import in_small_shards, write_corpus
 
 import tokenmill
 from tokenmill.core.errors import (
@@ -33,7 +33,6 @@ from tokenmill.load.rows.reader import RowReader, plan_row_lengths
 from tokenmill.load.steps.order import banded, sequence_keys, shuffled
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
-from tokenmill.read import units
 from tokenmill.store.canonical import read_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
@@ -57,14 +56,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> D
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         rows = [line | {"score": (37 * place + number) % 101} for place, line in enumerate(lines)]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(units, "PIECE_BYTES", 4 << 10)
-        report = tokenmill.build(
-            folder / "data", tokenizer_path, folder / "out", workers=1, keep=["score"]
-        )
-    assert len(report.dataset.shards) >= 3
-    return report.dataset
+    made = in_small_shards(folder / "data", tokenizer_path, folder / "out", keep=["score"])
+    assert len(made.shards) >= 3
+    return made
 
 
 @pytest.fixture(scope="module")

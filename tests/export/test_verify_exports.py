@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import write_corpus
+from corpora import in_small_shards, write_corpus
 
 import tokenmill
 from conftest import Printed
@@ -29,7 +29,6 @@ from tokenmill.core.errors import (
 from tokenmill.load.export.rows import mds
 from tokenmill.load.export.verifying import readers
 from tokenmill.load.rows import token_source
-from tokenmill.read import units
 from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
@@ -90,14 +89,9 @@ def exports(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> E
     """Some hundred documents in several shards, a fifth of them held out."""
     folder = tmp_path_factory.mktemp("exports")
     write_corpus(folder / "data", num_files=2, per_file=60)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(units, "PIECE_BYTES", 4 << 10)
-        report = tokenmill.build(
-            folder / "data", tokenizer_path, folder / "corpus", workers=1, validation=0.2
-        )
-    assert len(report.dataset.shards) >= 3
-    return Exports(folder, report.dataset)
+    made = in_small_shards(folder / "data", tokenizer_path, folder / "corpus", validation=0.2)
+    assert len(made.shards) >= 3
+    return Exports(folder, made)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from corpora import documents, write_corpus
+from corpora import documents, in_small_shards, write_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading_kit import Segment, plan_of
@@ -31,7 +31,6 @@ from tokenmill.load.rows.reader import RowReader, Rows
 from tokenmill.load.steps.curriculum import shortened
 from tokenmill.packing.options import PackOptions
 from tokenmill.packing.planning import pack
-from tokenmill.read import units
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.plan import Plan
 from tokenmill.store.row_format import Labels
@@ -62,12 +61,9 @@ def several_shards(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Pat
     """Some hundred documents in several shards."""
     folder = tmp_path_factory.mktemp("several")
     write_corpus(folder / "data", num_files=3, per_file=120)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
-        patch.setattr(units, "PIECE_BYTES", 4 << 10)
-        report = tokenmill.build(folder / "data", tokenizer_path, folder / "out", workers=1)
-    assert len(report.dataset.shards) >= 4
-    return report.dataset
+    made = in_small_shards(folder / "data", tokenizer_path, folder / "out")
+    assert len(made.shards) >= 4
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from tokenmill.api.building import build
 from tokenmill.cli import main
 from tokenmill.read import units
 from tokenmill.run.agreement import JobRecord
 from tokenmill.store.canonical import read_sealed, write_sealed
+from tokenmill.store.dataset import Dataset
 
 SMALL_UNITS = Path(__file__).with_name("small_units.py")
 
@@ -54,6 +57,14 @@ def write_corpus(folder: Path, num_files: int = 3, per_file: int = 400) -> list[
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         paths.append(path)
     return paths
+
+
+def in_small_shards(data: Path, tokenizer: Path, out: Path, **options: Any) -> Dataset:
+    """A dataset of files in shards of some kilobytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units, "MIN_UNIT_BYTES", 8 << 10)
+        patch.setattr(units, "PIECE_BYTES", 4 << 10)
+        return build(data, tokenizer, out, workers=1, **options).dataset
 
 
 def tokenmill(*arguments: object, small: bool = True) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,7 @@ then tried (`first_exact`).
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,6 @@ FOR_SENTENCEPIECE = (NATIVE, *OBJECTIONS, MEMO, REFERENCE)
 SMALL_BYTES = WHOLE_BYTES
 COMPILED_FROM_BYTES = 32 << 20
 """Up to this size, compiled code saves less time than its first compilation takes."""
-LARGE = 1 << 62
 
 
 class _Splitting(msgspec.Struct):
@@ -102,21 +102,20 @@ class Candidates:
 
 
 def rank_engines(
-    file: TokenizerFile, control_tokens: bool, wanted: str = "auto", num_bytes: int | None = None
+    file: TokenizerFile, control_tokens: bool, wanted: str = "auto", num_bytes: float = math.inf
 ) -> Candidates:
-    """Rank the engines that are exact for a tokenizer, for inputs of a size if it is given.
+    """Rank the engines that are exact for a tokenizer, for inputs of a size.
 
     Raises:
         UserError: `wanted` is not installed or not exact for this tokenizer.
     """
-    size = LARGE if num_bytes is None else num_bytes
-    if wanted == "auto" and size <= SMALL_BYTES and not KINDS[file.kind].is_slow:
+    if wanted == "auto" and num_bytes <= SMALL_BYTES and not KINDS[file.kind].is_slow:
         return Candidates((REFERENCE,), {}, order=(REFERENCE,))
     tokenizer = KINDS[file.kind].outline_of(file, control_tokens)
     objections: dict[str, str] = {}
     installable: set[str] = set()
     falls_back = tokenizer is not None and is_sentencepiece(tokenizer)
-    order = FOR_SENTENCEPIECE if falls_back and size > COMPILED_FROM_BYTES else ENGINES
+    order = FOR_SENTENCEPIECE if falls_back and num_bytes > COMPILED_FROM_BYTES else ENGINES
     for name in order:
         if objection := _objection_if_readable(name, file, tokenizer, control_tokens):
             objections[name] = objection

@@ -51,6 +51,17 @@ class _Sums(NamedTuple):
     exponents: Int64Array
 
 
+class _Paths(NamedTuple):
+    """The best segmentation up to each position of a word, with room for the longest."""
+
+    totals: FloatArray
+    """Its score."""
+    links: Int64Array
+    """Shape (longest + 1, 2): its last token, and where that begins."""
+    edges: Int64Array
+    """Shape (longest + 1, 2): room for the tokens that begin at a position."""
+
+
 @compiled
 def expected_counts(texts: Texts, pieces: Pieces) -> FloatArray:
     """Return how often each token is expected in the words, shape (num_pieces + 1,)."""
@@ -90,17 +101,15 @@ def expected_counts(texts: Texts, pieces: Pieces) -> FloatArray:
 @compiled
 def best_counts(texts: Texts, pieces: Pieces) -> FloatArray:
     """Return how often each token is in the best segmentations, shape (num_pieces + 1,)."""
-    longest = _longest(texts)
-    totals, links = np.empty(longest + 1), np.empty((longest + 1, 2), np.int64)
-    edges = np.empty((longest + 1, 2), np.int64)
+    paths = _room_for(texts)
     found = np.zeros(len(pieces.scores))
     for word in range(len(texts.counts)):
         first, stop = texts.offsets[word], texts.offsets[word + 1]
-        _find_best(texts.data, first, stop, pieces, NONE, totals, links, edges)
+        _find_best(texts.data, first, stop, pieces, NONE, paths)
         place = stop - first
         while place:
-            found[links[place, 0]] += texts.counts[word]
-            place = links[place, 1]
+            found[paths.links[place, 0]] += texts.counts[word]
+            place = paths.links[place, 1]
     return found
 
 
@@ -114,26 +123,24 @@ def losses(names: Texts, pieces: Pieces, counts: FloatArray) -> FloatArray:
     names: the texts of the tokens
     counts: the result of `best_counts`
     """
-    longest = _longest(names)
-    totals, links = np.empty(longest + 1), np.empty((longest + 1, 2), np.int64)
-    edges = np.empty((longest + 1, 2), np.int64)
+    paths = _room_for(names)
     total = counts[:-1].sum()
     found = np.full(len(names.counts), -np.inf)
     for piece in range(len(found)):
         count, first, stop = counts[piece], names.offsets[piece], names.offsets[piece + 1]
         if count == 0 or pieces.scores[piece] == -np.inf:
             continue
-        _find_best(names.data, first, stop, pieces, piece, totals, links, edges)
+        _find_best(names.data, first, stop, pieces, piece, paths)
         place, others, ours = stop - first, 0, math.log(count / total)
-        if totals[place] == -np.inf:
+        if paths.totals[place] == -np.inf:
             found[piece] = np.inf
             continue
-        if totals[place] > pieces.scores[piece]:
+        if paths.totals[place] > pieces.scores[piece]:
             continue
         theirs = 0.0
         while place:
-            theirs += math.log(counts[links[place, 0]] + count)
-            place, others = links[place, 1], others + 1
+            theirs += math.log(counts[paths.links[place, 0]] + count)
+            place, others = paths.links[place, 1], others + 1
         theirs -= others * math.log(total + count * (others - 1))
         found[piece] = count * (ours - theirs)
     return found
@@ -145,6 +152,12 @@ def _longest(texts: Texts) -> int:
     for word in range(len(texts.counts)):
         longest = max(longest, texts.offsets[word + 1] - texts.offsets[word])
     return longest
+
+
+@inner
+def _room_for(texts: Texts) -> _Paths:
+    room = _longest(texts) + 1
+    return _Paths(np.empty(room), np.empty((room, 2), np.int64), np.empty((room, 2), np.int64))
 
 
 @inner
@@ -197,16 +210,10 @@ def _add(sums: _Sums, place: int, probability: float, to: int) -> None:
 
 @inner
 def _find_best(
-    data: UInt8Array,
-    first: int,
-    last: int,
-    pieces: Pieces,
-    without: int,
-    totals: FloatArray,
-    links: Int64Array,
-    edges: Int64Array,
+    data: UInt8Array, first: int, last: int, pieces: Pieces, without: int, paths: _Paths
 ) -> None:
-    """Find the best segmentation up to each place: its score, its last token, where that begins."""
+    """Find the best segmentation up to each place."""
+    totals, links, edges = paths
     size = last - first
     totals[: size + 1] = -np.inf
     totals[0] = 0.0

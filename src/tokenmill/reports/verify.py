@@ -119,11 +119,7 @@ def verify(
     if not is_remote(folder) and (Path(folder) / EXPORT_NAME).is_file():
         given = (against_sources, plans, tokenizer, transform, shard)
         _refuse("the export", dict(zip(NOT_OF_EXPORTS.items(), given, strict=True)))
-        from tokenmill.load.export.verifying.checking import check_export  # loads a compiler
-
-        found = check_export(folder, dataset, sample=sample, advance=advance)
-        counts = (found.num_files, found.num_bytes, found.documents, found.tokens)
-        return Verification(found.dataset, "", *counts, is_export=True, rows=found.rows)
+        return _verify_export(folder, dataset, sample, advance)
     _refuse("the dataset", {("dataset", "this is no export, which has a dataset"): dataset})
     if transform is not None:
         Transform.named(transform if isinstance(transform, str) else give(transform))
@@ -159,6 +155,16 @@ def verify(
         _raise_problems(result)
         result.plans = _check_plans(part, [*opened.plans, *map(str, plans)], advance)
     return result
+
+
+def _verify_export(
+    folder: str | Path, dataset: str | Path | None, sample: float, advance: Advance
+) -> Verification:
+    from tokenmill.load.export.verifying.checking import check_export  # loads a compiler
+
+    found = check_export(folder, dataset, sample=sample, advance=advance)
+    counts = (found.num_files, found.num_bytes, found.documents, found.tokens)
+    return Verification(found.dataset, "", *counts, is_export=True, rows=found.rows)
 
 
 def _refuse(what: str, given: dict[tuple[str, str], object]) -> None:

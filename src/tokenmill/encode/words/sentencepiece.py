@@ -36,9 +36,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = 1, 2, 3, 4, 6, 5
 """Types of pieces."""
 UNIGRAM, BPE = 1, 2
 """Types of models."""
-_TRAINED_WITH = {1, 2, 7, 18, 54}
+_TRAINED_WITH = {1, 2, 7, 18}
 """Field numbers of `TrainerSpec` that only describe the training: input, model_prefix,
-input_format, max_sentence_length and seed_sentencepieces_file."""
+input_format and max_sentence_length."""
 _STORED_OPTIONS = {
     "vocab_size": 4,
     "character_coverage": 10,

@@ -85,7 +85,6 @@ class Claims:
         self._content = canonical_json(_Claim(agent))
         self._random = random.Random(agent)  # noqa: S311 - an order, not a secret
         self._watch = Watch(store, agent, clock, look_seconds=look_seconds, alone=alone)
-        self.look_seconds = look_seconds
         self._is_one_of_many = share is not None
         if share is None and not self._watch.others:
             share = AgentShare(0, 1)
@@ -104,6 +103,11 @@ class Claims:
         self.parked: dict[str, TokenmillError] = {}
         """Items that no agent will try again, with the error of one agent."""
         self._may_leave = False
+
+    @property
+    def look_seconds(self) -> float:
+        """The time between looks at other agents."""
+        return self._watch.look_seconds
 
     @property
     def alone(self) -> bool:

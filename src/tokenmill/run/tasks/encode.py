@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -133,7 +134,7 @@ class EncodeTask(TokenizerTask[BuildReport]):
         candidates = Candidates((), {})  # a complete dataset does not need the named engine
         with contextlib.suppress(UserError):
             is_audited = recipe.limits.audit_share is not None
-            num_bytes = None if is_audited else sum(map(decompressed_bytes, sources))
+            num_bytes = math.inf if is_audited else sum(map(decompressed_bytes, sources))
             candidates = rank_engines(file, control, recipe.encode.engine, num_bytes)
         is_slow, policies, fields = KINDS[file.kind].is_slow, recipe.policies, recipe.read.fields
         if isinstance(executor, WorkerPool):

@@ -189,9 +189,9 @@ def _left(series: Series, work: Unfinished) -> list[int]:
 def _needed_bytes(
     all_series: list[Series], reader: RowReader, work: Unfinished, wanted: ExportManifest
 ) -> int:
-    """Bytes needed at least, for the partitions of a series or all files, if their size is known.
+    """Bytes needed at least: for the partitions of a series, or for all files.
 
-    That of files that are compressed or leave out padding is not.
+    The size of compressed files, and of files without padding, is not known in advance.
     """
     rows = [sum(len(each.rows_of(n)) for n in _left(each, work)) for each in all_series]
     tokens = [n * each.row_length for n, each in zip(rows, all_series, strict=True)]
