@@ -126,7 +126,10 @@ class PrefixedTexts(_Around):
 
 def added_contents(contents: Iterable[str]) -> Callable[[str], object]:
     """Return a function that finds texts with added tokens, before or after spaces become ▁."""
-    search = re.compile(longest_of({text.replace(" ", MARK) for text in contents})).search
+    marked = {text.replace(" ", MARK) for text in contents}
+    search = re.compile(longest_of(marked)).search
+    if not any(MARK in text for text in marked):  # replacing takes three times as long
+        return search
     return lambda text: search(text.replace(" ", MARK))
 
 
