@@ -98,6 +98,12 @@ for line in sys.stdin:
 """
 """Runs code with the modules of a folder, each time in a process that is forked for it."""
 CALLED = "print(caller(PAIR), sum(caller.stats.cache_hits.values()))"
+TOGETHER = f"""
+other = os.fork()
+{CALLED}
+if other:
+    os.waitpid(other, 0)
+"""
 NO_SPACE = """
 import numba.core.caching as caching
 def fail(*_):
@@ -172,24 +178,39 @@ def test_code_of_two_signatures_is_not_swapped(kernels: Kernels) -> None:
     assert kernels.run("print(caller(Pair(1.5, 2)), caller(PAIR))") == "15.0 10\n"
 
 
-def test_one_at_a_time_saves(folder_in: FolderIn, tmp_path: Path) -> None:
+def test_one_at_a_time_compiles_a_function(folder_in: FolderIn, tmp_path: Path) -> None:
     """As many threads: each opens the lock for itself, as processes do."""
     folder_in(tmp_path)
     inside, most = [0], [0]
 
-    def save() -> None:
-        with module._saving():
+    def compile_it() -> None:
+        with module._turn_of(doubled):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
             threading.Event().wait(0.01)
             inside[0] -= 1
 
-    threads = [threading.Thread(target=save) for _ in range(5)]
+    threads = [threading.Thread(target=compile_it) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (inside, most) == ([0], [1])
+
+
+def test_a_process_waits_for_the_code_that_another_compiles(kernels: Kernels) -> None:
+    assert sorted(kernels.run(TOGETHER).splitlines()) == ["10 0", "10 1"]
+
+
+def test_code_is_not_kept_after_too_long_a_wait(kernels: Kernels) -> None:
+    assert kernels.run("compiled.TURN_SECONDS = 0\n" + CALLED) == "10 0\n"
+    assert kernels.called() == (10, False)
+
+
+def test_a_compilation_that_failed_gives_its_turn_back(kernels: Kernels) -> None:
+    fails = "try: caller('no pair')\nexcept Exception as error: print(type(error).__name__)\n"
+    assert kernels.run(fails + CALLED) == "TypingError\n10 0\n"
+    assert kernels.called() == (10, True)
 
 
 def test_damaged_code_is_compiled_again(kernels: Kernels) -> None:

@@ -12,6 +12,7 @@ which imports nothing but `tokenmill.core`.
 from __future__ import annotations
 
 import fcntl
+import io
 import logging
 import os
 import shutil
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, cast
+from typing import IO, Any, Literal, NoReturn, ParamSpec, TypeVar, cast
 
 import llvmlite
 import numba
@@ -39,6 +40,8 @@ KERNELS = Path(__file__).parent
 VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
 SECONDS_KEPT = 30 * 24 * 3600
 """Code that was not used for this long is deleted. It is that of an older version."""
+TURN_SECONDS, POLL_SECONDS = 60.0, 0.02
+"""How long to wait for a process that compiles, which can hang, and how often to look."""
 
 _IMPORTED = time.time()
 _njit: Any = numba.njit
@@ -93,6 +96,8 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._turn: IO[str] = io.StringIO()
+        """Open while this process may compile the function, and others wait."""
 
     @cached_property
     def _kept(self) -> Any:
@@ -107,14 +112,25 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
             _config.CACHE_DIR = before
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for a signature, or None if it is missing or damaged."""
-        with suppress(Exception):
-            return self._kept.load_overload(sig, target_context)
-        return None
+        """Return the code for a signature, or None if it must be compiled.
+
+        If another process is compiling the function, this waits for its code.
+        """
+        found = self._load(sig, target_context)
+        if found is None:
+            self._turn.close()  # an earlier compilation has failed
+            with suppress(OSError):  # a file system without locks
+                self._turn = _turn_of(self._function)
+            found = self._load(sig, target_context)
+        if found is not None:
+            self._turn.close()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep code. If there is no space, or no permission, it is compiled next time."""
-        with suppress(OSError), _saving():
+        if self._turn.closed:
+            return
+        with suppress(OSError), self._turn:
             try:
                 self._kept.save_overload(sig, data)
             except OSError:
@@ -123,21 +139,33 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
                 self._kept.flush()
                 self._kept.save_overload(sig, data)
 
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for a signature, or None if it is missing or damaged."""
+        with suppress(Exception):
+            return self._kept.load_overload(sig, target_context)
+        return None
 
-@contextmanager
-def _saving() -> Iterator[None]:
-    """Let one process at a time save.
 
-    numba numbers the files of a function. Two processes that save code for different signatures at
-    once would take the same number, and one of them would find the code of the other.
+def _turn_of(function: Callable[..., Any]) -> IO[str]:
+    """Wait until no other process compiles a function; return a file to close afterwards.
+
+    So workers do not all compile the same code. Also, numba numbers the files of a function: two
+    processes that save code for different signatures at once would take the same number, and one
+    of them would find the code of the other.
+
+    The file is closed already if there is no folder, or if the wait was too long.
     """
     folder = _folder()
-    if folder is None:
-        yield
-        return
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    name = f"{function.__module__}.{function.__qualname__}.lock"
+    file = open(os.devnull if folder is None else folder / name, "w")  # noqa: SIM115 - its caller closes it
+    give_up_at = time.monotonic() + (0 if folder is None else TURN_SECONDS)
+    while time.monotonic() < give_up_at:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        time.sleep(POLL_SECONDS)
+    file.close()
+    return file
 
 
 @cache
