@@ -4,8 +4,8 @@
 
 Session, pool, queue, ledger, progress, receipts, processes, pipes and messages are real, in a real
 folder. Workers send the usual messages: loaded, calibrated, progress at the requested rate,
-encoded, and an outcome with the receipt of a unit of 512 MiB and the texts of its audit. The audit
-compares equal ids, so the time of the reference is not included.
+encoded, and an outcome with the receipt of a unit of 512 MiB. With up to 16 workers, it has the
+texts of its audit, which compares equal ids: the time of the reference is not included.
 
 A unit costs the main process `a + b x seconds of its worker`: a once per unit, and b for as long as
 the worker is busy. Two sleep times separate the two.
@@ -42,6 +42,7 @@ from tokenmill.run.journal.ledger import Ledger
 from tokenmill.run.machine import Resources
 from tokenmill.run.pool import WorkerPool
 from tokenmill.run.progress import ProgressBoard
+from tokenmill.run.running import AUDITED_BY_MAIN
 from tokenmill.run.session import Session
 from tokenmill.run.work import WorkQueue
 from tokenmill.run.workspace import Workspace
@@ -101,6 +102,7 @@ def run(options: argparse.Namespace, seconds: float, folder: Path) -> dict[str, 
         resources=resources,
         growth_bytes=1 << 30,
         audit_share=0.0,
+        audits=options.workers > AUDITED_BY_MAIN,
         scratch="",
         out="",
     )

@@ -22,6 +22,7 @@ from tokenmill.encode import engine_ranking
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import WHOLE_BYTES, audit_share, excluded_error_rate
 from tokenmill.reports.contents import audited_text, stored_run
+from tokenmill.run import running, session
 from tokenmill.run.executor import Receipt
 from tokenmill.run.running import audit_of
 from tokenmill.run.units import encode
@@ -44,10 +45,18 @@ def drawn(dataset: tokenmill.Dataset, share: float) -> int:
     return count
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "most"), [(1, 16), (2, 16), (2, 1)])
 def test_documents_are_drawn_by_their_place(
-    tmp_path: Path, tokenizer_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+    tmp_path: Path,
+    tokenizer_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    most: int,
 ) -> None:
+    monkeypatch.setattr(running, "AUDITED_BY_MAIN", most)
+    if workers > most:
+        monkeypatch.setattr(session, "audit", None)  # the main process must not need it
     write_corpus(tmp_path / "data", num_files=3, per_file=300)
     out, numbers = tmp_path / "out", ["--workers", str(workers), "--audit-share", "25%"]
     arguments = ["build", tmp_path / "data", "--tokenizer", tokenizer_path, "--out", out]
@@ -141,9 +150,11 @@ class Liar:
         return tokens
 
 
+@pytest.mark.parametrize("most", [0, 16])
 def test_one_difference_stops_the_build(
-    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    monkeypatch.setattr(running, "AUDITED_BY_MAIN", most)
     texts = [f"document {i}" for i in range(300)]  # calibration takes the first 200
     path = write_jsonl(tmp_path / "a.jsonl", [*texts, "the marked document"])
     monkeypatch.setattr(encode, "load_engine", Liar)

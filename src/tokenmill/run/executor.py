@@ -178,7 +178,10 @@ class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):
 
     receipt: Receipt
     audit_texts: list[str]
+    """The documents that the main process must audit before the unit counts."""
     audit_ids: list[list[int]]
+    difference: ErrorRecord | None = None
+    """What an audit of the worker's own has found."""
     seconds: dict[str, float]
     """Seconds by stage. The stages of a build are read, encode, write and fsync."""
 

@@ -152,6 +152,8 @@ class Setup(msgspec.Struct, tag="setup", frozen=True, kw_only=True):
     """By how much a worker may grow before a fresh one replaces it."""
     audit_share: float
     """The share of documents that the reference encodes as well."""
+    audits: bool = False
+    """Whether workers audit their own units; if not, the main process does."""
     scratch: str
     """The folder of files of unfinished units."""
     out: str

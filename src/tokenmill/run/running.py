@@ -40,6 +40,10 @@ from tokenmill.run.work import WorkQueue
 from tokenmill.run.workspace import Workspace
 from tokenmill.store.manifest import Attempt, Audit, Run, time_now
 
+AUDITED_BY_MAIN = 16
+"""With more workers, each audits its own units: the main process could not keep up. Until then it
+does, because a worker would have to load the reference."""
+
 
 @dataclass(slots=True)
 class Running(Generic[R]):
@@ -168,6 +172,7 @@ class Running(Generic[R]):
             resources=task.resources,
             growth_bytes=task.resources.growth_bytes,
             audit_share=share,
+            audits=task.resources.num_workers > AUDITED_BY_MAIN and not task.job.is_slow,
             scratch=str(workspace.scratch.resolve()),
             out=workspace.location if workspace.bucket else str(workspace.folder.resolve()),
             tokenizer_dir=str((workspace.folder / "tokenizer").resolve()),

@@ -347,6 +347,8 @@ class Committer:
 
     def _commit(self, outcome: Outcome) -> Committed:
         seconds = 0.0
+        if outcome.difference:
+            raise outcome.difference.rebuild()
         if outcome.audit_texts:
             with self._audits:  # references are not thread-safe
                 begun = time.perf_counter()

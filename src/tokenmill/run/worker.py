@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import psutil
 
 from tokenmill.core.child import Parent
+from tokenmill.core.error_records import ErrorRecord
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
 from tokenmill.core.streams import lasting_streams
 from tokenmill.encode.engine import Engine
-from tokenmill.encode.engine_ranking import load_engine
-from tokenmill.encode.exactness import Exam, check_engine
+from tokenmill.encode.engine_ranking import REFERENCE, load_engine
+from tokenmill.encode.exactness import Exam, audit, check_engine
 from tokenmill.encode.tokenizer import TokenizerFile
 from tokenmill.read.documents import Reader, grouped
 from tokenmill.read.source import Source
@@ -282,6 +284,8 @@ class UnitRunner:
         self._task = load_task(setup, engine)
         self._sources: dict[int, Source] = {}
         """The sources of the running unit, by index."""
+        if setup.audits and setup.engine != REFERENCE:
+            _ = self._task.reference  # now: later, it would count as growth
         self._load_steps = functools.cache(self._task.steps)
         self._reader = Reader(self._sources, setup.job.fields, setup.batch_bytes)
         self.current_source: int | None = None
@@ -321,13 +325,28 @@ class UnitRunner:
                     break
             with attempt.timing("write"):
                 files = unit.close()
-            return FinishedUnit(attempt.outcome(files), attempt, self._store)
+            return FinishedUnit(self._audited(attempt.outcome(files)), attempt, self._store)
         except MemoryError as error:
             unit.discard()
             raise self._out_of_memory() from error
         except BaseException:
             unit.discard()
             raise
+
+    def _audited(self, outcome: Outcome) -> Outcome:
+        """Audit a unit here, if the main process does not."""
+        if not self.setup.audits:
+            return outcome
+        difference, begun = None, time.perf_counter()
+        try:
+            texts, ids = outcome.audit_texts, outcome.audit_ids
+            audit(self._task.encoder.name, texts, ids, self._task.reference)
+        except EngineError as error:
+            difference = ErrorRecord.of(error)
+        seconds = {**outcome.seconds, "audit": time.perf_counter() - begun}
+        return msgspec.structs.replace(
+            outcome, audit_texts=[], audit_ids=[], difference=difference, seconds=seconds
+        )
 
     def _out_of_memory(self) -> EngineError:
         # None before the first extent: then no source is to blame.

@@ -19,7 +19,7 @@ import xxhash
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch, UInt64Array
 from tokenmill.encode.boundaries import join_batches
-from tokenmill.encode.engine import Encoder, TextError
+from tokenmill.encode.engine import Encoder, Engine, TextError
 from tokenmill.encode.exactness import AuditSample
 from tokenmill.encode.probe import Step
 from tokenmill.read.documents import ReadDigests
@@ -293,6 +293,10 @@ class TaskRunner(Protocol):
 
     encoder: Encoder
     """The engine that takes the exam."""
+
+    @property
+    def reference(self) -> Engine:
+        """What its ids are compared with; loaded when it is first needed."""
 
     def steps(self) -> list[Step]:
         """Return the steps before the engine that can run alone, to find the one that fails."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from tokenmill.core.errors import DataError
 from tokenmill.core.records import DocumentBatch
-from tokenmill.encode.engine import Encoder
+from tokenmill.encode.engine import Encoder, Engine
 from tokenmill.encode.probe import Step, steps_before_model
 from tokenmill.encode.split_file import as_tokenizer_file
 from tokenmill.encode.splitters import LIBRARY, load_splitter
@@ -43,6 +44,11 @@ class CountRunner:
         self.setup, self.task = setup, task
         self.splitter = load_splitter(task.split, setup.engine, setup.resources.cache_bytes)
         self.encoder = Encoder(self.splitter, LARGEST_HASH)
+
+    @cached_property
+    def reference(self) -> Engine:
+        """The library's own splitter."""
+        return load_splitter(self.task.split, LIBRARY, 0)
 
     def steps(self) -> list[Step]:
         """Return the normalizer and the pre-tokenizer."""
