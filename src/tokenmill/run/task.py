@@ -158,14 +158,12 @@ class Task(ABC, Generic[R]):
             name = "split" if self.noun == "count" else "tokenizer"
             hint = f"remove the document, or use another {name}"
             raise EngineError(f"the {name} fails on a document", why=why, hint=hint)
-        if not in_process:
-            end_idle_parsers()  # each worker has its own
         ready = replace(self, sources=sources, sample=sample)
-        return replace(
-            ready,
-            items=list(cut_units(sources, fields, ready.unit_bytes)),
-            tokenizer_source="" if in_process else source_for_workers(self.file),
-        )
+        items = list(cut_units(sources, fields, ready.unit_bytes))
+        if in_process:
+            return replace(ready, items=items)
+        end_idle_parsers()  # each worker has its own
+        return replace(ready, items=items, tokenizer_source=source_for_workers(self.file))
 
     def identity(self) -> dict[str, Any]:
         """Return what a later attempt must agree with; see `run/job.py`."""
