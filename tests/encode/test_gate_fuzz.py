@@ -15,7 +15,8 @@ from tokenizer_kit import (
     sentencepiece_json,
 )
 
-from tokenmill.core.errors import UserError
+from tokenmill.core.errors import EngineError, UserError
+from tokenmill.encode.engine import Encoder
 from tokenmill.encode.engine_ranking import load_engine, rank_engines
 from tokenmill.encode.exactness import compare_tokens
 from tokenmill.encode.kinds import load_reference
@@ -112,9 +113,14 @@ def check_engines(tokenizer: Json, texts: list[str], control_tokens: bool) -> No
     pytest.importorskip("fastokens")
     file = as_file(tokenizer)
     try:
-        expected = load_reference(file, control_tokens).encode(texts)
+        reference = load_reference(file, control_tokens)
+        expected = Encoder(reference, reference.largest_id).encode(texts)
     except UserError as error:
         if error.what != "the tokenizer is random":
+            raise
+        reject()
+    except EngineError as error:  # the library panics where a normalizer makes an added token
+        if "AddedVocabulary bad split" not in error.why:
             raise
         reject()
     for name in rank_engines(file, control_tokens).names:
