@@ -111,15 +111,18 @@ Run tokenmill {command} ACTION --help for options and examples."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Only this function catches and reports errors."""
-    if arguments is None:  # the process runs only this command
-        end_without_traceback()
-        # What a start makes stays: looking through it so often for garbage costs 5 % of its time.
-        gc.set_threshold(10_000)
-        # NumPy would start threads for linear algebra, which no command needs.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        arguments = sys.argv[1:]
-    with lasting_streams():
-        return _run(arguments)
+    if arguments is not None:
+        with lasting_streams():
+            return _run(arguments)
+    # The process runs only this command.
+    end_without_traceback()
+    gc.set_threshold(10_000)  # a start makes many objects that stay
+    # NumPy would start threads for linear algebra, which no command needs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        return main(sys.argv[1:])
+    finally:
+        gc.freeze()  # as it exits, Python would look through all objects for garbage
 
 
 def _run(arguments: Sequence[str]) -> int:
