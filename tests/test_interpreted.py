@@ -10,6 +10,7 @@ from tokenmill.kernels.compiled import compiled
 from tokenmill.kernels.interpreted import (
     MOST_STEPS,
     STEPS_OF_A_COMPILATION,
+    expect_steps,
     for_first_steps,
     for_steps,
 )
@@ -19,6 +20,7 @@ from tokenmill.kernels.memory import eight_bytes_at, mapped_array, trailing_zero
 @pytest.fixture(autouse=True)
 def no_steps_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreted, "_steps_taken", {})
+    monkeypatch.setattr(interpreted, "_steps_expected", 0)
 
 
 @compiled
@@ -33,6 +35,14 @@ def test_steps_of_all_calls_count_together() -> None:
     assert for_steps(total, MOST_STEPS) is not total
     assert for_steps(total, 1) is total
     assert for_first_steps(total, STEPS_OF_A_COMPILATION - MOST_STEPS - 1) is not total
+    assert for_first_steps(total, 1) is total
+
+
+def test_a_long_run_that_was_announced_starts_with_compiled_code() -> None:
+    expect_steps(STEPS_OF_A_COMPILATION)
+    assert for_first_steps(total, 1) is not total
+    expect_steps(STEPS_OF_A_COMPILATION + 1)
+    expect_steps(1)
     assert for_first_steps(total, 1) is total
 
 

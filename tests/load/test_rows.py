@@ -294,6 +294,7 @@ def arrays_read(reader: RowReader, by: str) -> list[tuple[str, list[Any]]]:
     """Every row that Python or compiled code assembles, and its segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreted, "_steps_taken", {})
+        patch.setattr(interpreted, "_steps_expected", 0)
         if by == "Python":
             patch.setattr(interpreted, "MOST_STEPS", 10**9)
             patch.setattr(interpreted, "STEPS_OF_A_COMPILATION", 10**9)

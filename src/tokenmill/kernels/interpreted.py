@@ -27,6 +27,7 @@ MOST_STEPS = 1 << 15
 STEPS_OF_A_COMPILATION = 1 << 20
 """About as many steps as Python takes in the time that it takes to compile a function."""
 _steps_taken: dict[Any, int] = {}
+_steps_expected = 0
 
 
 def for_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
@@ -49,9 +50,16 @@ def for_first_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
     return _until(STEPS_OF_A_COMPILATION, function, steps)
 
 
+def expect_steps(steps: int) -> None:
+    """Say how many steps are about to follow: if they are many, Python takes none of them."""
+    global _steps_expected
+    _steps_expected = max(_steps_expected, steps)
+
+
 def _until(most_steps: int, function: Callable[P, R], steps: int) -> Callable[P, R]:
     _steps_taken[function] = _steps_taken.get(function, 0) + steps
-    return function if _steps_taken[function] > most_steps else _python_lines(function)
+    is_long = max(_steps_taken[function], _steps_expected) > most_steps
+    return function if is_long else _python_lines(function)
 
 
 def _python_lines(function: Callable[P, R]) -> Callable[P, R]:

@@ -25,6 +25,7 @@ from msgspec import UNSET
 
 from tokenmill.core.paths import output_path
 from tokenmill.core.records import Advance, Int64Array
+from tokenmill.kernels.interpreted import expect_steps
 from tokenmill.load.export.folder import (
     Begun,
     Unfinished,
@@ -172,6 +173,7 @@ def _export(
     """Write the files of all rows of one length, except those already finished."""
     left = _left(series, work)
     if left:
+        expect_steps(sum(len(series.rows_of(number)) for number in left) * series.row_length)
         aligned = wanted.options.labels == "aligned"
         length, dtype = series.row_length, reader.dtype
         partitions = RowPartitions(work.partitions, length, dtype, aligned=aligned)

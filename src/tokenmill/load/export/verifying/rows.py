@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from tokenmill.core.errors import TokenmillError
+from tokenmill.kernels.interpreted import expect_steps
 from tokenmill.load.export.rows import exporting as rows
 from tokenmill.load.export.rows.layouts import Lists, check_layout, document_counts
 from tokenmill.load.export.rows.writers import (
@@ -46,6 +47,7 @@ def compare_rows(checked: Comparison, manifest: ExportManifest, plan: Plan) -> N
     checked.require(wanted, [])
     all_series = rows.series_of(reader, wanted, order, None)
     tokens = sum(len(each.order) * each.row_length for each in all_series)
+    expect_steps(int(tokens * checked.sample))
     checked.token_bytes = tokens * token_bytes(wanted.dtypes)
     names: list[str] = []
     for series in all_series:
