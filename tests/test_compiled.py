@@ -172,6 +172,24 @@ def test_code_is_kept_until_a_constant_or_a_tuple_of_another_file_changes(
     assert kernels.called() == (10, True)
 
 
+FRESH = """
+import sys, numba, numpy as np
+from tokenmill.kernels.permutation import Permutation, _hashes
+order = Permutation(5, 1)(np.arange(5)).tolist()
+is_kept, is_loaded = bool(_hashes.stats.cache_hits), "numba.typed.typeddict" in sys.modules
+print(sorted(order), is_kept, is_loaded, numba.njit(lambda values: values.sum())(np.arange(3)))
+"""
+
+
+def test_kept_code_runs_without_the_compiler_which_is_loaded_when_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", FRESH]
+    runs = [subprocess.check_output(command, env=environment, text=True) for _ in range(2)]
+    assert runs == ["[0, 1, 2, 3, 4] False True 3\n", "[0, 1, 2, 3, 4] True False 3\n"]
+
+
 def test_code_of_two_signatures_is_not_swapped(kernels: Kernels) -> None:
     assert kernels.run("print(caller(Pair(1.5, 2)))") == "15.0\n"
     assert kernels.run("print(caller(PAIR))") == "10\n"

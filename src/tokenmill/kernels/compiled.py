@@ -31,6 +31,7 @@ import numpy as np
 import xxhash
 from numba.core import caching, config, event
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime.nrt import rtsys
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,9 +141,14 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
                 self._kept.save_overload(sig, data)
 
     def _load(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for a signature, or None if it is missing or damaged."""
+        """Return the code for a signature, or None if it is missing or damaged.
+
+        numba's own method first imports all that it can compile, which takes a tenth of a second.
+        Code that is kept needs none of it, and whatever is compiled later imports it then.
+        """
         with suppress(Exception):
-            return self._kept.load_overload(sig, target_context)
+            rtsys.initialize(target_context)  # allocates arrays
+            return self._kept._load_overload(sig, target_context)
         return None
 
 
