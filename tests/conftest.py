@@ -81,10 +81,28 @@ def short_exams(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(
                 exactness,
                 "adversarial_texts",
-                lambda specials: ["a", "\n\n b"] if two else adversarial_texts(specials)[:600],
+                lambda specials: ["a", "\n\n b"] if two else short_exam(frozenset(specials)),
             )
             patch.setattr(exactness, "texts_of_classes", lambda normalize: [])
         yield
+
+
+@functools.cache
+def short_exam(specials: frozenset[str]) -> list[str]:
+    """The first strings, kept for later builds: making all of them takes 30 ms."""
+    return adversarial_texts(specials)[:600]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_what_it_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What functions of a module have cached, such as engines, ends with it.
+
+    Every later fork would copy the tables of its pages, and every collection look through it.
+    """
+    yield
+    for function in vars(request.module).values():
+        if getattr(function, "__module__", "") == request.module.__name__:
+            getattr(function, "cache_clear", lambda: None)()
 
 
 @pytest.fixture(scope="module", autouse=True)

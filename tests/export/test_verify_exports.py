@@ -33,6 +33,7 @@ from tokenmill.store.canonical import write_sealed
 from tokenmill.store.dataset import Dataset
 from tokenmill.store.digests import file_digest
 from tokenmill.store.exports import AnyManifest, read_export
+from tokenmill.store.layout import HEADER
 from tokenmill.store.manifest import FileEntry
 from view_kit import view_of
 
@@ -413,12 +414,13 @@ def test_documents_that_differ_are_found(exports: Exports) -> None:
     assert why.endswith(f" of the dataset), token 2: 77 in the file, {before} in the dataset")
 
 
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["index-only", "megatron"])
-def test_an_index_that_differs_is_found(kind: str, exports: Exports) -> None:
+def test_an_index_that_differs_is_found(kind: str, every: int, exports: Exports) -> None:
     folder = exports.fresh(kind)
     path = folder / "validation-00000.idx"
     content = path.read_bytes()
-    for place in range(len(content)):
+    for place in [*range(HEADER.size), *range(HEADER.size, len(content), every)]:
         data = bytearray(content)
         data[place] ^= 1
         path.write_bytes(data)

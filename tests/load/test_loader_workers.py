@@ -328,7 +328,7 @@ OLD_TORCHDATA = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:Use
 
 @OLD_TORCHDATA
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("num_workers", [0, 1, 2, pytest.param(4, marks=pytest.mark.soak)])
 def test_a_stateful_data_loader_resumes_where_it_was_stopped(
     num_workers: int, every: int, stateful: Callable[..., Any], anew: Open, run: Run
 ) -> None:

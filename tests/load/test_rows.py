@@ -58,9 +58,9 @@ def build(tmp_path: Path, tokenizer_path: Path) -> Build:
 
 @pytest.fixture(scope="module")
 def several_shards(tmp_path_factory: pytest.TempPathFactory, tokenizer_path: Path) -> Dataset:
-    """Some hundred documents in several shards."""
+    """160 documents in several shards."""
     folder = tmp_path_factory.mktemp("several")
-    write_corpus(folder / "data", num_files=3, per_file=120)
+    write_corpus(folder / "data", num_files=4, per_file=40)
     made = in_small_shards(folder / "data", tokenizer_path, folder / "out")
     assert len(made.shards) >= 4
     return made
