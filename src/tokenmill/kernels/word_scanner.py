@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tokenmill.core.records import Int64Array, UInt8Array
 from tokenmill.kernels.compiled import compiled, inner
 from tokenmill.kernels.constants import COMPOSED, REORDERED
-from tokenmill.kernels.memory import byte_at, code_at, size_at
+from tokenmill.kernels.memory import byte_at, code_at, eight_bytes_at, size_at, trailing_zeros
 
 OTHER, LETTER, NUMBER, SPACES, NEWLINE, ALONE, UPPERCASE, LOWERCASE, MARKS = range(9)
 """Kinds of characters. ALONE is a word by itself, as in `Digits`. LETTER is any letter; UPPERCASE,
@@ -49,6 +49,12 @@ BLANK, APOSTROPHE, SLASH = ord(" "), ord("'"), ord("/")
 LOWER_D, LOWER_E, LOWER_L, LOWER_M, LOWER_R, LOWER_S, LOWER_T, LOWER_V = b"delmrstv"
 CONTINUATION = 0x80
 LONG_S_FIRST, LONG_S_LAST = "\u017f".encode()
+_EACH_BYTE = 0x0101010101010101
+_HIGH_BITS = np.uint64(0x80 * _EACH_BYTE)
+_LOWER_CASE = np.uint64(0x20 * _EACH_BYTE)
+_FROM_A = np.uint64((0x80 - ord("a")) * _EACH_BYTE)
+_AFTER_Z = np.uint64((0x7F - ord("z")) * _EACH_BYTE)
+"""Added to seven bits of each byte, these set the high bit from "a" on, and from after "z" on."""
 
 
 # The functions below take addresses: of the first byte of data, and of the table of kinds.
@@ -61,8 +67,23 @@ def kind_at(data: int, place: int, kinds: int) -> int:
 
 
 @inner
+def _ascii_letters_end(data: int, place: int, stop: int) -> int:
+    """Return the place after the ASCII letters, or one within the last eight bytes."""
+    while place + 8 <= stop:
+        eight = eight_bytes_at(data + place)
+        lower = (eight | _LOWER_CASE) & ~_HIGH_BITS
+        letters = (lower + _FROM_A) & ~(lower + _AFTER_Z) & ~eight & _HIGH_BITS
+        if letters != _HIGH_BITS:
+            return place + (trailing_zeros(letters ^ _HIGH_BITS) >> 3)
+        place += 8
+    return place
+
+
+@inner
 def _run_end(data: int, place: int, stop: int, kinds: int, kind: int) -> int:
     """Return the end of a run of one kind; the place itself if no run starts there."""
+    if kind == LETTER:
+        place = _ascii_letters_end(data, place, stop)
     while place < stop and kind_at(data, place, kinds) == kind:
         place += size_at(data, place)
     return place
