@@ -128,8 +128,7 @@ def character_symbols(
     """
     require_countable(words.offsets, words.counts)
     rows = 1 + bool(alphabet.prefix)
-    seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
-    count_characters(*_read_only(words), seen)
+    seen = characters_of(words, rows)
     specials = list(dict.fromkeys(special_tokens))
     strings = {token: token.encode() for token in specials}
     if alphabet.byte_fallback:
@@ -154,6 +153,16 @@ def character_symbols(
     lengths = np.ones(len(strings), np.int32)
     texts = tuple(strings.values())
     return Symbols(tuple(strings), texts, lengths, alphabet.prefix, table, fallback)
+
+
+def characters_of(words: WordCounts, rows: int = 1) -> Int64Array:
+    """Return the occurrences of each code point, shape (rows, NUM_CODE_POINTS).
+
+    A second row is for all but the first character of a word.
+    """
+    seen = np.zeros((rows, NUM_CODE_POINTS), np.int64)
+    count_characters(*_read_only(words), seen)
+    return seen
 
 
 def _read_only(words: WordCounts) -> tuple[UInt8Array, Int64Array, Int64Array]:

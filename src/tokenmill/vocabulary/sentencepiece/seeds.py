@@ -7,7 +7,8 @@ occurrences times characters, but only five per piece of the vocabulary: too man
 take occurrences from the frequent ones, which would then be pruned.
 
 Substrings of length n + 1 are found from those of length n: number them, pair the number with the
-next character at each position, and sort the pairs.
+next character at each position, and sort the pairs. Most substrings are too rare for any longer one
+to be among the best seeds, and are dropped early.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Seeds:
 
 
 class _Parts(NamedTuple):
-    """All substrings of one length that occur at least twice, numbered."""
+    """All substrings of one length that are frequent enough, numbered."""
 
     size: int
     places: Int64Array
@@ -62,21 +63,40 @@ def find_seeds(
 ) -> Seeds:
     """Return the seeds of words in the library's spelling, best first."""
     codes, weights, follows, num_words = _text(words, options, max_characters)
-    alphabet, numbers = np.unique(codes, return_inverse=True)
+    is_used = np.bincount(codes) > 0
+    numbers = (np.cumsum(is_used) - 1)[codes]
+    alphabet_size = int(is_used.sum())
     places = np.arange(len(codes))
-    parts = _Parts(1, places, numbers, places[:0], np.zeros(len(alphabet), np.int64))
+    parts = _Parts(1, places, numbers, places[:0], np.zeros(alphabet_size, np.int64))
     found: list[tuple[int, Int64Array, Int64Array]] = []
-    for _ in range(options.max_piece_characters - 1):
-        longer, parents = _longer(parts, numbers, len(alphabet), weights, follows)
+    number = min(SEEDS_A_PIECE * options.vocabulary_size, MAX_SEEDS)
+    longest, least = options.max_piece_characters, 2
+    for _ in range(longest - 1):
+        longer, parents = _longer(parts, numbers, alphabet_size, weights, follows, least)
         if parts.size > 1:
             most = np.zeros(len(parts.counts), np.int64)
             np.maximum.at(most, parents, longer.counts)
             found.append(_seeds_of(parts, most))
         parts = longer
+        least = max(least, -(-_score_to_reach(found, parts, number) // longest))
     if parts.size > 1:  # single characters are pieces in any case
         found.append(_seeds_of(parts, np.zeros(len(parts.counts), np.int64)))
-    number = min(SEEDS_A_PIECE * options.vocabulary_size, MAX_SEEDS)
     return _best(found, number, codes, num_words)
+
+
+def _score_to_reach(
+    found: list[tuple[int, Int64Array, Int64Array]], parts: _Parts, number: int
+) -> int:
+    """Return a score that at least `number` seeds reach, or 0.
+
+    Each of the longest substrings so far will give a seed: itself, or the longer one that always
+    takes its place.
+    """
+    scores = [size * counts for size, _, counts in found] + [parts.size * parts.counts]
+    every = np.concatenate(scores)
+    if len(every) < number:
+        return 0
+    return int(np.partition(every, len(every) - number)[len(every) - number])
 
 
 def _longer(
@@ -85,8 +105,12 @@ def _longer(
     alphabet_size: int,
     weights: Int64Array,
     follows: BoolArray,
+    least: int,
 ) -> tuple[_Parts, Int64Array]:
-    """Return the substrings with one more character, and the shorter substring each begins with."""
+    """Return the substrings with one more character, and the shorter substring each begins with.
+
+    Those with fewer than `least` occurrences are left out.
+    """
     size = parts.size
     goes_on = follows[parts.places + size - 1]
     places = parts.places[goes_on]
@@ -98,7 +122,7 @@ def _longer(
     if not len(starts):
         return _Parts(size + 1, places, pairs, starts, starts), starts
     counts = np.add.reduceat(weights[places], starts)
-    kept = counts > 1
+    kept = counts >= least
     numbers = (np.cumsum(kept) - 1)[np.cumsum(begins) - 1]
     stays = kept[np.cumsum(begins) - 1]
     firsts = np.minimum.reduceat(places, starts)[kept]

@@ -34,6 +34,7 @@ from tokenmill.kernels.unigram_training import (
     expected_counts,
     losses,
 )
+from tokenmill.vocabulary.bpe.symbols import characters_of
 from tokenmill.vocabulary.sentencepiece.seeds import find_seeds
 from tokenmill.vocabulary.sentencepiece.trainer_options import SentencePieceOptions
 
@@ -81,15 +82,12 @@ def learn_unigram_pieces(
 
 def covered_characters(words: WordCounts, coverage: float) -> dict[str, int]:
     """Return the most frequent characters that make up a share of the text, and their counts."""
-    codes = np.frombuffer(words.data.tobytes().decode().encode("utf-32-le"), "<u4")
-    weights = np.repeat(words.counts, np.diff(words.character_offsets()))
-    found, places = np.unique(codes, return_inverse=True)
-    counts = np.zeros(len(found), np.int64)
-    np.add.at(counts, places, weights)
-    order = np.lexsort((found, -counts))
+    counts = characters_of(words)[0]
+    found = np.flatnonzero(counts)
+    order = found[np.argsort(-counts[found], kind="stable")]
     before = np.cumsum(counts[order]) - counts[order]
     kept = order[before < coverage * counts.sum()]
-    return {chr(found[i]): int(counts[i]) for i in kept}
+    return {chr(code): int(counts[code]) for code in kept.tolist()}
 
 
 def too_small(options: SentencePieceOptions, needed: int) -> UserError:
