@@ -47,7 +47,7 @@ def test_the_summary_says_what_was_counted(corpus: Path, tmp_path: Path, capsys:
     ]  # fmt: skip
     assert lines[-1] == f"next: tokenmill tokenizer train {out} --out tokenizer/"
     said = "1 file, 100 B, split into words by whitespace, grouped by language\n"
-    assert errors == f"     reading  {said}"
+    assert errors.splitlines(keepends=True)[0] == f"     reading  {said}"  # then slow progress
 
 
 def test_the_same_command_again_has_nothing_to_do(
