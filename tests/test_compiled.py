@@ -196,13 +196,12 @@ def test_code_of_two_signatures_is_not_swapped(kernels: Kernels) -> None:
     assert kernels.run("print(caller(Pair(1.5, 2)), caller(PAIR))") == "15.0 10\n"
 
 
-def test_one_at_a_time_compiles_a_function(folder_in: FolderIn, tmp_path: Path) -> None:
+def test_one_at_a_time_compiles_a_function(tmp_path: Path) -> None:
     """As many threads: each opens the lock for itself, as processes do."""
-    folder_in(tmp_path)
     inside, most = [0], [0]
 
     def compile_it() -> None:
-        with module._turn_of(doubled):
+        with module._turn_of(tmp_path / "lock"):
             inside[0] += 1
             most[0] = max(most[0], inside[0])
             threading.Event().wait(0.01)
@@ -223,6 +222,31 @@ def test_a_process_waits_for_the_code_that_another_compiles(kernels: Kernels) ->
 def test_code_is_not_kept_after_too_long_a_wait(kernels: Kernels) -> None:
     assert kernels.run("compiled.TURN_SECONDS = 0\n" + CALLED) == "10 0\n"
     assert kernels.called() == (10, False)
+
+
+def test_those_who_wait_compile_at_once_if_the_code_cannot_be_kept(
+    kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    first = module._turn_of(path)
+
+    def end_first(_: float) -> None:
+        path.unlink()
+        first.close()
+
+    monkeypatch.setattr(module.time, "sleep", end_first)
+    assert module._turn_of(path).closed
+    monkeypatch.undo()
+
+    assert kernels.run(NO_SPACE + CALLED) == "10 0\n"
+    assert [*tmp_path.rglob("*.lock")] == []
+
+
+def test_code_is_not_kept_elsewhere_if_numba_cannot_write_to_the_folder(kernels: Kernels) -> None:
+    numba_cannot = "from numba.core.caching import UserProvidedCacheLocator as Place\n"
+    numba_cannot += "Place.from_function = classmethod(lambda *_: None)\n"
+    assert kernels.run(numba_cannot + CALLED) == "10 0\n"
+    assert [*kernels.folder.rglob("*.nb*")] == []
 
 
 def test_a_compilation_that_failed_gives_its_turn_back(kernels: Kernels) -> None:

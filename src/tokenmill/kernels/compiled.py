@@ -108,9 +108,12 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
         # numba reads the place when the cache is made, and offers no other way to say it.
         before, _config.CACHE_DIR = _config.CACHE_DIR, str(folder)
         try:
-            return _caching.FunctionCache(self._function)
+            kept = _caching.FunctionCache(self._function)
         finally:
             _config.CACHE_DIR = before
+        # If numba cannot write there, it takes a place where it compares only one file.
+        is_there = Path(kept.cache_path).is_relative_to(folder)
+        return kept if is_there else _caching.NullCache()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for a signature, or None if it must be compiled.
@@ -120,8 +123,12 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
         found = self._load(sig, target_context)
         if found is None:
             self._turn.close()  # an earlier compilation has failed
-            with suppress(OSError):  # a file system without locks
-                self._turn = _turn_of(self._function)
+            with suppress(
+                Exception
+            ):  # a file system without locks, or no folder that numba can use
+                if folder := self._kept.cache_path:
+                    name = f"{self._function.__module__}.{self._function.__qualname__}.lock"
+                    self._turn = _turn_of(Path(folder, name))
             found = self._load(sig, target_context)
         if found is not None:
             self._turn.close()
@@ -131,14 +138,21 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
         """Keep code. If there is no space, or no permission, it is compiled next time."""
         if self._turn.closed:
             return
-        with suppress(OSError), self._turn:
+        with self._turn:
             try:
-                self._kept.save_overload(sig, data)
+                self._save(sig, data)
             except OSError:
-                raise
-            except Exception:  # numba's list of files is damaged
-                self._kept.flush()
-                self._kept.save_overload(sig, data)
+                with suppress(OSError):
+                    Path(self._turn.name).unlink()  # tells those who wait
+
+    def _save(self, sig: Any, data: Any) -> None:
+        try:
+            self._kept.save_overload(sig, data)
+        except OSError:
+            raise
+        except Exception:  # numba's list of files is damaged
+            self._kept.flush()
+            self._kept.save_overload(sig, data)
 
     def _load(self, sig: Any, target_context: Any) -> Any:
         """Return the code for a signature, or None if it is missing or damaged.
@@ -152,23 +166,24 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
         return None
 
 
-def _turn_of(function: Callable[..., Any]) -> IO[str]:
-    """Wait until no other process compiles a function; return a file to close afterwards.
+def _turn_of(path: Path) -> IO[str]:
+    """Wait until no other process compiles the function of a lock; return a file to close then.
 
     So workers do not all compile the same code. Also, numba numbers the files of a function: two
     processes that save code for different signatures at once would take the same number, and one
     of them would find the code of the other.
 
-    The file is closed already if there is no folder, or if the wait was too long.
+    The file is closed already if the wait was too long, or if the other process could not keep the
+    code: then those who wait would only compile one after another.
     """
-    folder = _folder()
-    name = f"{function.__module__}.{function.__qualname__}.lock"
-    file = open(os.devnull if folder is None else folder / name, "w")  # noqa: SIM115 - its caller closes it
-    give_up_at = time.monotonic() + (0 if folder is None else TURN_SECONDS)
+    file = open(path, "w")  # noqa: SIM115 - its caller closes it
+    give_up_at = time.monotonic() + TURN_SECONDS
     while time.monotonic() < give_up_at:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+            break
         time.sleep(POLL_SECONDS)
     file.close()
     return file
