@@ -116,7 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(arguments)
     # The process runs only this command.
     end_without_traceback()
-    gc.set_threshold(10_000)  # a start makes many objects that stay
     # NumPy would start threads for linear algebra, which no command needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
