@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ from conftest import write_jsonl
 from tokenmill.cli import main
 from tokenmill.core.errors import EngineError
 from tokenmill.core.records import DocumentBatch, TokenBatch
-from tokenmill.encode import engine_ranking
+from tokenmill.encode import engine_ranking, exactness
 from tokenmill.encode.engine_ranking import load_engine
 from tokenmill.encode.exactness import WHOLE_BYTES, audit_share, excluded_error_rate
 from tokenmill.reports.contents import audited_text, stored_run
 from tokenmill.run import running, session
-from tokenmill.run.executor import Receipt
+from tokenmill.run.executor import Assignment, Receipt, Tally
 from tokenmill.run.running import audit_of
 from tokenmill.run.units import encode
 from tokenmill.run.units.attempt import place_hashes
+from tokenmill.run.worker import FinishedUnit, UnitRunner
 from tokenmill.store.manifest import Audit
 
 pytest.importorskip("fastokens")
@@ -163,6 +165,30 @@ def test_one_difference_stops_the_build(
         tokenmill.build(path, tokenizer_path, tmp_path / "out", **options)
     assert caught.value.where == "text 'the marked document', token 0"
     assert not list((tmp_path / "out" / "work" / "receipts").glob("*.json"))
+
+
+def test_a_worker_that_audits_says_that_it_does_not_hang(
+    tmp_path: Path, tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[int] = []
+    run = UnitRunner.run
+
+    def reporting(
+        self: UnitRunner, assignment: Assignment, report: Callable[[Tally], None]
+    ) -> FinishedUnit:
+        def told(tally: Tally) -> None:
+            reported.append(tally.documents)
+            report(tally)
+
+        return run(self, assignment, told)
+
+    monkeypatch.setattr(UnitRunner, "run", reporting)
+    monkeypatch.setattr(running, "AUDITED_BY_MAIN", 0)
+    monkeypatch.setattr(exactness, "TEXTS_AT_ONCE", 3)
+    path = write_jsonl(tmp_path / "a.jsonl", [f"document {i}" for i in range(10)])
+    options: dict[str, Any] = {"workers": 1, "audit_share": 0.999999}
+    tokenmill.build(path, tokenizer_path, tmp_path / "out", **options)
+    assert reported == [10] * 5  # after the batch, and before each 3 texts of the audit
 
 
 def receipt(share: float, num_drawn: int, documents: int = 400) -> Receipt:

@@ -123,9 +123,7 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
         found = self._load(sig, target_context)
         if found is None:
             self._turn.close()  # an earlier compilation has failed
-            with suppress(
-                Exception
-            ):  # a file system without locks, or no folder that numba can use
+            with suppress(Exception):  # no locks, or no folder that numba can use
                 if folder := self._kept.cache_path:
                     name = f"{self._function.__module__}.{self._function.__qualname__}.lock"
                     self._turn = _turn_of(Path(folder, name))

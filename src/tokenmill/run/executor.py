@@ -183,7 +183,7 @@ class Outcome(msgspec.Struct, tag="done", frozen=True, kw_only=True):
     difference: ErrorRecord | None = None
     """What an audit of the worker's own has found."""
     seconds: dict[str, float]
-    """Seconds by stage. The stages of a build are read, encode, write and fsync."""
+    """Seconds by stage. Those of a build are read, encode, write, fsync, and audit in a worker."""
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

@@ -325,7 +325,10 @@ class UnitRunner:
                     break
             with attempt.timing("write"):
                 files = unit.close()
-            return FinishedUnit(self._audited(attempt.outcome(files)), attempt, self._store)
+            outcome = attempt.outcome(files)
+            if self.setup.audits:
+                outcome = self._audited(outcome, lambda: report(attempt.tally))
+            return FinishedUnit(outcome, attempt, self._store)
         except MemoryError as error:
             unit.discard()
             raise self._out_of_memory() from error
@@ -333,14 +336,12 @@ class UnitRunner:
             unit.discard()
             raise
 
-    def _audited(self, outcome: Outcome) -> Outcome:
-        """Audit a unit here, if the main process does not."""
-        if not self.setup.audits:
-            return outcome
+    def _audited(self, outcome: Outcome, report: Callable[[], None]) -> Outcome:
+        """Audit a unit; `report` tells regularly that this worker does not hang."""
         difference, begun = None, time.perf_counter()
         try:
             texts, ids = outcome.audit_texts, outcome.audit_ids
-            audit(self._task.encoder.name, texts, ids, self._task.reference)
+            audit(self._task.encoder.name, texts, ids, self._task.reference, report)
         except EngineError as error:
             difference = ErrorRecord.of(error)
         seconds = {**outcome.seconds, "audit": time.perf_counter() - begun}
