@@ -44,6 +44,7 @@ def test_a_long_run_that_was_announced_starts_with_compiled_code() -> None:
     expect_steps(STEPS_OF_A_COMPILATION + 1)
     expect_steps(1)
     assert for_first_steps(total, 1) is total
+    assert for_steps(total, 1) is not total  # the steps of a function that few calls may need
 
 
 def test_a_sum_that_python_would_cut_to_32_bits_is_computed_by_compiled_code() -> None:

@@ -47,19 +47,20 @@ def for_first_steps(function: Callable[P, R], steps: int) -> Callable[P, R]:
     For functions that will be called many times: the first results come without a compilation,
     which later takes about as long as Python did.
     """
+    if _steps_expected > STEPS_OF_A_COMPILATION:
+        return function
     return _until(STEPS_OF_A_COMPILATION, function, steps)
 
 
 def expect_steps(steps: int) -> None:
-    """Say how many steps are about to follow: if they are many, Python takes none of them."""
+    """Say how many steps of `for_first_steps` are about to follow; if many, Python takes none."""
     global _steps_expected
     _steps_expected = max(_steps_expected, steps)
 
 
 def _until(most_steps: int, function: Callable[P, R], steps: int) -> Callable[P, R]:
     _steps_taken[function] = _steps_taken.get(function, 0) + steps
-    is_long = max(_steps_taken[function], _steps_expected) > most_steps
-    return function if is_long else _python_lines(function)
+    return function if _steps_taken[function] > most_steps else _python_lines(function)
 
 
 def _python_lines(function: Callable[P, R]) -> Callable[P, R]:
