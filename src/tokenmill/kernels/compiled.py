@@ -165,7 +165,7 @@ class _Cache(_caching.NullCache):  # type: ignore[misc]
 
 
 def _turn_of(path: Path) -> IO[str]:
-    """Wait until no other process compiles the function of a lock; return a file to close then.
+    """Wait until no other process holds a lock; return its file, to close after the compilation.
 
     So workers do not all compile the same code. Also, numba numbers the files of a function: two
     processes that save code for different signatures at once would take the same number, and one

@@ -41,8 +41,8 @@ from tokenmill.run.workspace import Workspace
 from tokenmill.store.manifest import Attempt, Audit, Run, time_now
 
 AUDITED_BY_MAIN = 16
-"""With more workers, each audits its own units: the main process could not keep up. Until then it
-does, because a worker would have to load the reference."""
+"""Up to this number of workers, the main process audits their units, so that only it loads the
+reference. It could not keep up with more, so each of them audits its own."""
 
 
 @dataclass(slots=True)
