@@ -7,8 +7,9 @@ SETUP := $(VENV)/.installed
 DEMO_SETUP := $(VENV)/.installed-for-demo
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 # A line for each ten packages, so that one sees a slow network from a broken one.
-SHOWN := awk '/^Collecting / && ++found % 10 == 0 { print "  " found " packages found"; fflush() } \
-	/^Installing collected/ { print "  copying their files ..."; fflush() }'
+SHOWN := while read -r word _; do case $$word in \
+	Collecting) (( ++found % 10 )) || echo "  $$found packages found" ;; \
+	Installing) echo "  copying their files ..." ;; esac; done
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 

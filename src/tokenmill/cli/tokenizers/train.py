@@ -91,6 +91,9 @@ def _facts(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield "tokenizer", f"{report.folder} ({training.options['vocabulary']['model']})"
     for remark in report.remarks:
         yield "note", remark
+    if training.options["vocabulary"]["split"].startswith("sentencepiece"):
+        # The library's rules: most of them also turn newlines into spaces.
+        yield "note", "SentencePiece normalizes the text: runs of spaces become one, of 3 bytes"
     size = f"{size_text(counts.bytes)}, {counted(counts.occurrences, 'word')}"
     weighted = " after weighting" if _is_weighted(report) else ""
     yield "corpus", f"{size}{weighted}, {counts.words:,} of them unique"
