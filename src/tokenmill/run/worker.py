@@ -327,7 +327,8 @@ class UnitRunner:
                 files = unit.close()
             outcome = attempt.outcome(files)
             if self.setup.audits:
-                outcome = self._audited(outcome, lambda: report(attempt.tally))
+                with attempt.timing("audit"):
+                    outcome = self._audited(outcome, lambda: report(attempt.tally))
             return FinishedUnit(outcome, attempt, self._store)
         except MemoryError as error:
             unit.discard()
@@ -338,16 +339,13 @@ class UnitRunner:
 
     def _audited(self, outcome: Outcome, report: Callable[[], None]) -> Outcome:
         """Audit a unit; `report` tells regularly that this worker does not hang."""
-        difference, begun = None, time.perf_counter()
+        difference = None
         try:
             texts, ids = outcome.audit_texts, outcome.audit_ids
             audit(self._task.encoder.name, texts, ids, self._task.reference, report)
         except EngineError as error:
             difference = ErrorRecord.of(error)
-        seconds = {**outcome.seconds, "audit": time.perf_counter() - begun}
-        return msgspec.structs.replace(
-            outcome, audit_texts=[], audit_ids=[], difference=difference, seconds=seconds
-        )
+        return msgspec.structs.replace(outcome, audit_texts=[], audit_ids=[], difference=difference)
 
     def _out_of_memory(self) -> EngineError:
         # None before the first extent: then no source is to blame.

@@ -43,6 +43,12 @@ def test_seeds_are_the_parts_that_go_on_in_different_ways(counts):
     assert seeds_of(counts) == by_definition(counts)
 
 
+def test_no_more_than_five_a_piece_are_kept():
+    few = replace(OPTIONS, vocabulary_size=1)
+    found = seeds_of({"▁abcd": 7, "▁abc": 2})
+    assert list(seeds_of({"▁abcd": 7, "▁abc": 2}, few)) == list(found)[:5] != list(found)
+
+
 @given(st.dictionaries(st.text("ab▁", min_size=1, max_size=9), st.integers(1, 5), min_size=1))
 def test_the_five_best_a_piece_are_kept(counts):
     few = replace(OPTIONS, vocabulary_size=1)
